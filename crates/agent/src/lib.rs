@@ -1,0 +1,1 @@
+//! Obeys a Guild: role tree, turns, tools, budgets. Names no role in code.

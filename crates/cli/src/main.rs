@@ -1,0 +1,3 @@
+//! The `oubliette` command.
+
+fn main() {}

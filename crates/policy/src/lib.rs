@@ -1,0 +1,37 @@
+//! What is allowed: checked values and judgements, nothing else.
+//!
+//! A deployment (the operator's `oubliette.toml`) and a Guild (data that anyone may have edited) come in as
+//! text and leave as checked types. A [`Grant`] is the deployment narrowed by the Guild; whatever runs, runs
+//! under a grant. This crate does no I/O, reads no clock and is never async, so that the launcher and the
+//! Foundry's gate cannot disagree about what a file means.
+
+mod budget;
+mod decision;
+mod deployment;
+mod fault;
+mod grant;
+mod guild;
+mod limits;
+mod name;
+mod network;
+mod schema;
+mod shape;
+mod stop;
+mod tier;
+mod tool;
+mod unit;
+
+pub use budget::Budget;
+pub use decision::{Decision, Verdict};
+pub use deployment::{Deployment, Isolation, Model, Records, Rootfs, Shell};
+pub use fault::{Code, Fault, Faults, Place};
+pub use grant::{Grant, RoleGrant};
+pub use guild::{Generation, Guild, Role};
+pub use limits::{CallLimits, Limits};
+pub use name::{EnvName, GuildPath, RoleName};
+pub use network::HostRule;
+pub use schema::{SchemaKind, schema};
+pub use shape::{ShapeError, check_shape};
+pub use stop::{StopReason, StoppedBy};
+pub use tier::{Acceptance, BelowFloor, Surroundings, Tier, TierChoice};
+pub use tool::{Power, Tool};

@@ -1,0 +1,58 @@
+//! Bounds of a sandbox and of a single call.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+/// Hard bounds of one sandbox.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Limits {
+    /// Life of the sandbox, wall clock.
+    pub wall: Duration,
+    /// Processor time of one process, user plus system.
+    pub cpu: Duration,
+    /// Processors that may be busy at the same time.
+    pub cores: u32,
+    /// Memory in bytes.
+    pub memory: u64,
+    /// Processes and threads.
+    pub processes: u32,
+    /// Bytes a file in the workspace may grow to, and the workspace as a whole where the tier can hold it.
+    pub disk: u64,
+    /// Bytes in `/tmp` and `/dev/shm`.
+    pub tmp: u64,
+    /// Files in the workspace.
+    pub files: u64,
+}
+
+/// Bounds of one tool call.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct CallLimits {
+    /// Wall clock; everything the call started is killed when it strikes.
+    pub timeout: Duration,
+    /// Bytes of output kept as an artifact; more ends the call.
+    pub output: u64,
+    /// Characters of a result shown to the model.
+    pub to_model: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            wall: Duration::from_secs(15 * 60),
+            cpu: Duration::from_secs(10 * 60),
+            cores: 2,
+            memory: 2 << 30,
+            processes: 256,
+            disk: 1 << 30,
+            tmp: 256 << 20,
+            files: 50_000,
+        }
+    }
+}
+
+impl Default for CallLimits {
+    fn default() -> Self {
+        CallLimits { timeout: Duration::from_secs(60), output: 1 << 20, to_model: 10_000 }
+    }
+}

@@ -1,0 +1,127 @@
+//! How strong the boundary is, and which strength a deployment accepts.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// A kind of boundary, weakest first: the order is the order of strength.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Tier {
+    /// Landlock, seccomp and rlimits in the host's own namespaces.
+    Confined,
+    /// The above plus every namespace and a private root; the kernel is shared.
+    Namespace,
+    /// System calls are answered by a user-space kernel (`runsc`).
+    Gvisor,
+    /// A guest kernel of its own under a virtual machine monitor.
+    Microvm,
+}
+
+/// What the operator asks for: the strongest tier seen working, or one by name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum TierChoice {
+    /// The strongest tier that a probe has seen working.
+    #[default]
+    Auto,
+    /// [`Tier::Confined`].
+    Confined,
+    /// [`Tier::Namespace`].
+    Namespace,
+    /// [`Tier::Gvisor`].
+    Gvisor,
+    /// [`Tier::Microvm`].
+    Microvm,
+}
+
+/// The boundary in which, by the operator's own statement, the whole executor already lives.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum Surroundings {
+    /// Nothing is claimed.
+    #[default]
+    None,
+    /// The executor runs inside gVisor.
+    Gvisor,
+    /// The executor runs inside a virtual machine made for it.
+    Microvm,
+}
+
+/// Why a tier was accepted; goes into the record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case", tag = "by")]
+pub enum Acceptance {
+    /// The tier itself is at or above the floor.
+    Tier,
+    /// The tier is below the floor, the stated surroundings are not.
+    Surroundings {
+        /// What the operator stated.
+        stated: Surroundings,
+    },
+}
+
+/// A tier weaker than the floor: nothing was started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("tier `{tier}` is below the floor `{floor}`")]
+pub struct BelowFloor {
+    /// What could have been had.
+    pub tier: Tier,
+    /// What the deployment accepts at least.
+    pub floor: Tier,
+}
+
+impl Tier {
+    /// The name used in files and on the command line.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Tier::Confined => "confined",
+            Tier::Namespace => "namespace",
+            Tier::Gvisor => "gvisor",
+            Tier::Microvm => "microvm",
+        }
+    }
+
+    /// Whether a tier of this strength may be used under `floor`, given what the operator states about the
+    /// executor's own surroundings.
+    ///
+    /// # Errors
+    /// [`BelowFloor`] when neither reaches the floor.
+    pub fn accept(self, floor: Tier, surroundings: Surroundings) -> Result<Acceptance, BelowFloor> {
+        if self >= floor {
+            return Ok(Acceptance::Tier);
+        }
+        match surroundings.tier() {
+            Some(stated) if stated >= floor => Ok(Acceptance::Surroundings { stated: surroundings }),
+            _ => Err(BelowFloor { tier: self, floor }),
+        }
+    }
+}
+
+impl std::fmt::Display for Tier {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl TierChoice {
+    /// The named tier, or none for `auto`.
+    pub fn fixed(self) -> Option<Tier> {
+        match self {
+            TierChoice::Auto => None,
+            TierChoice::Confined => Some(Tier::Confined),
+            TierChoice::Namespace => Some(Tier::Namespace),
+            TierChoice::Gvisor => Some(Tier::Gvisor),
+            TierChoice::Microvm => Some(Tier::Microvm),
+        }
+    }
+}
+
+impl Surroundings {
+    fn tier(self) -> Option<Tier> {
+        match self {
+            Surroundings::None => None,
+            Surroundings::Gvisor => Some(Tier::Gvisor),
+            Surroundings::Microvm => Some(Tier::Microvm),
+        }
+    }
+}

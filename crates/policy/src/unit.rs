@@ -1,0 +1,1 @@
+//! `"15m"`, `"2GiB"`: values with units.

@@ -1,0 +1,174 @@
+//! The events of a record: a closed, versioned list.
+
+use policy::{Decision, StopReason};
+use serde::Serialize;
+
+/// How an answer of the model became a tool call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Channel {
+    /// A native tool call.
+    Native,
+    /// One action object under the server's JSON-schema constraint.
+    Schema,
+    /// Text that a strict reader accepted.
+    Text,
+}
+
+/// One event, without what every line carries (`v`, `seq`, `ts`, `prev`).
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case", tag = "type")]
+pub enum Event {
+    /// The first line of every record.
+    RunStart {
+        /// The run.
+        run_id: String,
+        /// SHA-256 of `meta.json` as it was when the run started.
+        meta_sha256: String,
+    },
+    /// A role begins.
+    RoleStart {
+        /// The role.
+        role: String,
+        /// 0 for the entry role.
+        depth: u32,
+        /// What it was asked.
+        task: String,
+    },
+    /// A role ends.
+    RoleEnd {
+        /// The role.
+        role: String,
+        /// 0 for the entry role.
+        depth: u32,
+        /// Why.
+        stop: StopReason,
+        /// Its own last word.
+        summary: String,
+    },
+    /// A request to the model server.
+    Request {
+        /// The role.
+        role: String,
+        /// Turn of the role, from 1.
+        step: u32,
+        /// The body, as an artifact.
+        body_sha256: String,
+        /// Names of the tools offered.
+        tools: Vec<String>,
+    },
+    /// Its answer.
+    Response {
+        /// The role.
+        role: String,
+        /// Turn of the role, from 1.
+        step: u32,
+        /// HTTP status; 0 when none came.
+        status: u16,
+        /// The body, as an artifact.
+        body_sha256: Option<String>,
+        /// As the server counts them.
+        prompt_tokens: u64,
+        /// As the server counts them.
+        completion_tokens: u64,
+        /// Milliseconds.
+        duration_ms: u64,
+        /// What went wrong, if it did.
+        error: Option<String>,
+    },
+    /// How an answer was read.
+    Parse {
+        /// The channel it came on.
+        channel: Channel,
+        /// Whether a tool call was found.
+        ok: bool,
+        /// Repairs and unwrappings, each named (`fence`, `alias:file_path`, ...).
+        repairs: Vec<String>,
+        /// Why it was not accepted.
+        problem: Option<String>,
+    },
+    /// A decision about an act.
+    Decision {
+        /// Call number in the run, from 1.
+        call: u32,
+        /// The role.
+        role: String,
+        /// The tool name exactly as the model wrote it, bounded.
+        tool: String,
+        /// What was decided.
+        #[serde(flatten)]
+        decision: Decision,
+        /// Which layer decides or holds it (`policy`, `kernel`).
+        layer: &'static str,
+    },
+    /// A call into the sandbox begins. Written before anything starts.
+    ToolStart {
+        /// Call number in the run, from 1.
+        call: u32,
+        /// The tool.
+        tool: String,
+        /// What exactly will run.
+        job: serde_json::Value,
+        /// Its bounds.
+        timeout_ms: u64,
+        /// Its bounds.
+        output_bytes: u64,
+    },
+    /// The call ended.
+    ToolEnd {
+        /// Call number in the run, from 1.
+        call: u32,
+        /// How.
+        outcome: serde_json::Value,
+        /// Full texts, by hash.
+        artifacts: Vec<String>,
+    },
+    /// The conversation was shortened.
+    Context {
+        /// What was done (`clip`, ...).
+        action: String,
+        /// Messages touched.
+        messages: u32,
+    },
+    /// A bound of the budget struck.
+    Budget {
+        /// Which.
+        bound: StopReason,
+        /// Used and allowed.
+        used: u64,
+        /// Used and allowed.
+        allowed: u64,
+    },
+    /// The same call with the same result again.
+    Loop {
+        /// How often by now.
+        times: u32,
+        /// What was done (`note`, `refuse`, `stop`).
+        action: String,
+    },
+    /// The workspace was compared with its source.
+    Collect {
+        /// Files added.
+        added: u64,
+        /// Files changed.
+        changed: u64,
+        /// Files deleted.
+        deleted: u64,
+        /// Entries not taken (links that leave, devices, ...), with the reason.
+        refused: Vec<String>,
+        /// SHA-256 of `changes.patch`.
+        patch_sha256: String,
+    },
+    /// The sandbox is gone.
+    Destroyed {
+        /// Milliseconds it took.
+        duration_ms: u64,
+    },
+    /// The last line of a complete record.
+    RunEnd {
+        /// Why.
+        stop: StopReason,
+        /// The outcome in one sentence.
+        detail: String,
+    },
+}

@@ -1,0 +1,157 @@
+//! One call into a running sandbox, and how it ended.
+
+use std::time::Duration;
+
+use policy::StoppedBy;
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+
+/// What the guest is to do.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Job {
+    /// Start a program. `argv[0]` is looked up in the guest's `PATH`.
+    Exec {
+        /// The argument vector, never empty.
+        argv: Vec<String>,
+        /// Additions to the guest's own clean environment.
+        env: Vec<(String, String)>,
+        /// Folder beneath the workspace, relative or under `/workspace`.
+        cwd: Option<String>,
+    },
+    /// A file operation beneath the workspace; the answer comes as output.
+    File(FileOp),
+}
+
+/// A file operation, done by the guest's init in a process of its own, beneath the workspace only.
+///
+/// Paths are relative to the workspace or start with `/workspace/`. Every operation answers on
+/// [`Stream::Stdout`] with one line of JSON (`{"ok":...}` or `{"error":{"kind":...,"message":...}}`), followed
+/// for `Read` by the raw bytes. What comes back is the guest's word: parse it as hostile.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FileOp {
+    /// Bytes of a regular file. Answer: `{"ok":{"size":total,"read":n}}` then `n` raw bytes.
+    Read {
+        /// The file.
+        path: String,
+        /// First byte.
+        offset: u64,
+        /// Bytes at most.
+        limit: u64,
+    },
+    /// Create or replace a regular file, atomically, keeping the mode of a replaced one; missing parent folders
+    /// are made. The content is the call's `stdin`. Answer: `{"ok":{"created":bool,"bytes":n}}`.
+    Write {
+        /// The file.
+        path: String,
+    },
+    /// Names in a folder. Answer: `{"ok":{"entries":[{"name":..,"kind":"file|dir|link|other","size":n}],"more":n}}`.
+    List {
+        /// The folder; `.` is the workspace.
+        path: String,
+        /// Entries at most.
+        limit: u32,
+    },
+    /// Lines that match a linear-time pattern.
+    /// Answer: `{"ok":{"matches":[{"path":..,"line":n,"text":..}],"more":n,"files":n}}`.
+    Search {
+        /// The pattern, in the syntax of the `regex` crate.
+        pattern: String,
+        /// File or folder.
+        path: String,
+        /// Matches at most.
+        limit: u32,
+    },
+}
+
+/// A call with its bounds.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// What to do.
+    pub job: Job,
+    /// Bytes for the standard input; end-of-file follows.
+    pub stdin: Vec<u8>,
+    /// Wall clock.
+    pub timeout: Duration,
+    /// Bytes of output, both streams together; more ends the call.
+    pub output: u64,
+}
+
+/// Which stream a piece of output came on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stream {
+    /// Standard output.
+    Stdout,
+    /// Standard error.
+    Stderr,
+}
+
+/// How the process itself ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Ended {
+    /// With this exit status.
+    Exit(i32),
+    /// By this signal.
+    Signal(i32),
+    /// It was never started, for this `errno`.
+    NotStarted(i32),
+    /// Not known: the sandbox went away first.
+    Unknown,
+}
+
+/// What a call used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Usage {
+    /// Microseconds in user mode, children included.
+    pub user_us: u64,
+    /// Microseconds in the kernel, children included.
+    pub system_us: u64,
+    /// Largest resident set of one process, KiB.
+    pub max_rss_kib: u64,
+}
+
+/// How a call ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Outcome {
+    /// How the process ended.
+    pub ended: Ended,
+    /// What ended it: from exit causes, counters and our own timers, never from text.
+    pub stopped_by: StoppedBy,
+    /// What it used.
+    pub usage: Usage,
+    /// Wall clock, milliseconds.
+    pub duration_ms: u64,
+    /// Bytes it printed on standard output, before any cut.
+    pub stdout_bytes: u64,
+    /// Bytes it printed on standard error, before any cut.
+    pub stderr_bytes: u64,
+    /// Processes it left running on purpose (they had let go of both output streams).
+    pub background: u32,
+}
+
+/// A way to say "stop" to everything under it, once.
+#[derive(Clone, Debug)]
+pub struct Cancel(watch::Receiver<bool>);
+
+impl Cancel {
+    /// A signal and the hand that gives it: send `true` to cancel.
+    pub fn new() -> (watch::Sender<bool>, Cancel) {
+        let (tx, rx) = watch::channel(false);
+        (tx, Cancel(rx))
+    }
+
+    /// Whether it has been given.
+    pub fn is_cancelled(&self) -> bool {
+        *self.0.borrow()
+    }
+
+    /// Returns when it is given; never, when nobody can give it any more.
+    pub async fn cancelled(&self) {
+        let mut rx = self.0.clone();
+        if rx.wait_for(|given| *given).await.is_err() {
+            std::future::pending::<()>().await;
+        }
+    }
+}

@@ -1,0 +1,40 @@
+//! What each layer really enforced.
+
+use policy::Tier;
+use serde::Serialize;
+
+/// How far a layer holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LayerState {
+    /// As the tier promises.
+    Full,
+    /// In part; the detail says which part.
+    Part,
+    /// Not at all; the detail says why.
+    None,
+}
+
+/// One layer of a boundary.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Layer {
+    /// Its name (`user-namespace`, `seccomp`, `landlock`, `memory`, ...).
+    pub name: &'static str,
+    /// How far it holds.
+    pub state: LayerState,
+    /// What was seen, with figures.
+    pub detail: String,
+}
+
+/// What a sandbox really was.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Report {
+    /// The tier obtained.
+    pub tier: Tier,
+    /// The engine (`runsc 0.0~20240729 systrap`, `linux 6.18`).
+    pub engine: String,
+    /// Layer by layer, as measured before any guest code ran.
+    pub layers: Vec<Layer>,
+    /// Milliseconds from the decision to start until init answered.
+    pub start_ms: u64,
+}

@@ -1,0 +1,1 @@
+//! Test tools: a scripted model server, a guard over the host's files, declared abilities. Never shipped.

@@ -159,16 +159,13 @@ pub enum Event {
         /// SHA-256 of `changes.patch`.
         patch_sha256: String,
     },
-    /// The sandbox is gone.
-    Destroyed {
-        /// Milliseconds it took.
-        duration_ms: u64,
-    },
     /// The last line of a complete record.
     RunEnd {
         /// Why.
         stop: StopReason,
         /// The outcome in one sentence.
         detail: String,
+        /// Milliseconds the destruction of the sandbox took; none when there was none.
+        destroy_ms: Option<u64>,
     },
 }

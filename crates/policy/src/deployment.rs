@@ -1,11 +1,24 @@
 //! `oubliette.toml`: the operator's file. Text in, checked values out.
 
+mod raw;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::{Budget, CallLimits, EnvName, Faults, HostRule, Limits, Surroundings, Tier, TierChoice};
+use crate::document::Document;
+use crate::network::{is_label, parse_port};
+use crate::schema::generated;
+use crate::shown::shown;
+use crate::value::items;
+use crate::{
+    Budget, CallLimits, Code, EnvName, Faults, HostRule, Limits, SchemaKind, ShapeError, Surroundings, Tier,
+    TierChoice,
+};
+
+use raw::{RawBudget, RawCall, RawIsolation, RawLimits, RawModel, RawRecords, RawShell};
+pub(crate) use raw::{RawDeployment, RawNetwork, RawSize};
 
 /// Everything the operator decides. A Guild can only narrow it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -93,8 +106,197 @@ impl Deployment {
     ///
     /// # Errors
     /// Every fault of the file at once.
-    pub fn parse(_file: &str, _text: &str) -> Result<Deployment, Faults> {
-        Faults::or(Vec::new(), Deployment::default())
+    pub fn parse(file: &str, text: &str) -> Result<Deployment, Faults> {
+        let (raw, mut doc) =
+            Document::read::<RawDeployment>(file, text, generated(SchemaKind::Deployment), advise)?;
+        let mut d = Deployment::default();
+        d.model.read(raw.model.unwrap_or_default(), &mut doc);
+        d.isolation.read(raw.isolation.unwrap_or_default(), &mut doc);
+        read_limits(&mut d.limits, raw.limits.unwrap_or_default(), &mut doc);
+        read_call(&mut d.call, raw.call.unwrap_or_default(), &mut doc);
+        d.shell.read(raw.shell.unwrap_or_default(), &mut doc);
+        for (key, _) in doc.destinations("network.allow", raw.network.and_then(|n| n.allow)) {
+            // A grant that nothing holds would be a promise: refused, not ignored.
+            doc.bad(&key, "cannot be granted: egress is not in this version yet", "remove it");
+        }
+        for (key, name) in items("secrets.pass", raw.secrets.and_then(|s| s.pass)) {
+            let Some(name) = doc.variable(&key, &name) else { continue };
+            if d.model.api_key_env.as_ref() == Some(&name) {
+                doc.bad(&key, "is the model's key, which never enters a sandbox", "remove it");
+            }
+            d.secrets.push(name);
+        }
+        read_budget(&mut d.budget, raw.budget.unwrap_or_default(), &mut doc);
+        d.records.read(raw.records.unwrap_or_default(), &mut doc);
+        doc.finish(d)
+    }
+}
+
+impl Model {
+    fn read(&mut self, raw: RawModel, doc: &mut Document<'_>) {
+        if let Some(url) = raw.base_url {
+            match base_url(&url) {
+                Ok(url) => self.base_url = url,
+                Err((message, help)) => doc.bad("model.base_url", message, help),
+            }
+        }
+        if let Some(name) = raw.name {
+            if name.trim().is_empty() || name.len() > 256 || name.chars().any(char::is_control) {
+                doc.bad("model.name", "is no model's name", "write the name that the server lists");
+            }
+            self.name = name;
+        }
+        self.api_key_env = raw.api_key_env.and_then(|name| doc.variable("model.api_key_env", &name));
+        set(&mut self.min_context, raw.min_context);
+    }
+}
+
+impl Isolation {
+    fn read(&mut self, raw: RawIsolation, doc: &mut Document<'_>) {
+        set(&mut self.tier, raw.tier);
+        set(&mut self.floor, raw.floor);
+        set(&mut self.surroundings, raw.surroundings);
+        match raw.rootfs.as_deref() {
+            None => {}
+            Some("host") => self.rootfs = Rootfs::Host,
+            Some(path) if path.contains('/') && !path.chars().any(char::is_control) => {
+                self.rootfs = Rootfs::Folder(PathBuf::from(path));
+            }
+            Some(_) => doc.bad(
+                "isolation.rootfs",
+                "is neither `host` nor the path of a folder",
+                "write a folder with a slash, as in `./rootfs`",
+            ),
+        }
+    }
+}
+
+impl Shell {
+    fn read(&mut self, raw: RawShell, doc: &mut Document<'_>) {
+        set(&mut self.enabled, raw.enabled);
+        for (key, written, list) in
+            [("shell.allow", raw.allow, &mut self.allow), ("shell.deny", raw.deny, &mut self.deny)]
+        {
+            for (key, rule) in items(key, written) {
+                if is_command_rule(&rule) {
+                    list.push(rule);
+                } else {
+                    doc.bad(
+                        &key,
+                        format!("`{}` is not the name of a command", shown(&rule)),
+                        "write the bare name, as in `ls`, or with its sub-command, as in `git push`",
+                    );
+                }
+            }
+        }
+    }
+}
+
+impl Records {
+    fn read(&mut self, raw: RawRecords, doc: &mut Document<'_>) {
+        if let Some(dir) = raw.dir {
+            if dir.is_empty() || dir.chars().any(char::is_control) {
+                doc.bad("records.dir", "is not the path of a folder", "write a path, as in `data`");
+            }
+            self.dir = PathBuf::from(dir);
+        }
+        set(&mut self.keep, doc.duration("records.keep", raw.keep));
+        set(&mut self.max_bytes, doc.size("records.max_bytes", raw.max_bytes));
+    }
+}
+
+fn read_limits(limits: &mut Limits, raw: RawLimits, doc: &mut Document<'_>) {
+    set(&mut limits.wall, doc.duration("limits.wall", raw.wall));
+    set(&mut limits.cpu, doc.duration("limits.cpu", raw.cpu));
+    set(&mut limits.cores, doc.count("limits.cores", raw.cores));
+    set(&mut limits.memory, doc.size("limits.memory", raw.memory));
+    set(&mut limits.processes, doc.count("limits.processes", raw.processes));
+    set(&mut limits.disk, doc.size("limits.disk", raw.disk));
+    set(&mut limits.tmp, doc.size("limits.tmp", raw.tmp));
+    set(&mut limits.files, raw.files);
+}
+
+fn read_call(call: &mut CallLimits, raw: RawCall, doc: &mut Document<'_>) {
+    set(&mut call.timeout, doc.duration("call.timeout", raw.timeout));
+    set(&mut call.output, doc.size("call.output", raw.output));
+    set(&mut call.to_model, doc.count("call.to_model", raw.to_model));
+}
+
+fn read_budget(budget: &mut Budget, raw: RawBudget, doc: &mut Document<'_>) {
+    set(&mut budget.steps, doc.count("budget.steps", raw.steps));
+    set(&mut budget.tool_calls, doc.count("budget.tool_calls", raw.tool_calls));
+    set(&mut budget.tokens, raw.tokens);
+    set(&mut budget.wall, doc.duration("budget.wall", raw.wall));
+    set(&mut budget.depth, doc.count("budget.depth", raw.depth));
+    set(&mut budget.repeats, doc.count("budget.repeats", raw.repeats));
+    set(&mut budget.format_errors, doc.count("budget.format_errors", raw.format_errors));
+}
+
+/// A key that is not there keeps its default.
+fn set<T>(target: &mut T, written: Option<T>) {
+    if let Some(value) = written {
+        *target = value;
+    }
+}
+
+/// One to four plain words with one blank between them.
+fn is_command_rule(rule: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "._+-".contains(c);
+    rule.len() <= 128
+        && rule.split(' ').count() <= 4
+        && rule.split(' ').all(|word| !word.is_empty() && word.chars().all(plain))
+        && !rule.starts_with('-')
+}
+
+/// `http://host[:port][/path]`, without the trailing slash.
+fn base_url(text: &str) -> Result<String, (&'static str, &'static str)> {
+    const FORM: &str = "write the server's address, as in `http://127.0.0.1:8080/v1`";
+    let lower = text.get(..8).unwrap_or(text).to_ascii_lowercase();
+    if lower.starts_with("https:") {
+        return Err((
+            "asks for TLS, which this version does not speak",
+            "put a TLS proxy on this machine in front of the server and write its `http://127.0.0.1:...` address",
+        ));
+    }
+    if !lower.starts_with("http://") {
+        return Err(("is not an `http://` address", FORM));
+    }
+    let rest = text.get(7..).unwrap_or("");
+    if !rest.bytes().all(|b| b.is_ascii_graphic()) || rest.contains(['?', '#', '\\', '"', '<', '>', '`']) {
+        return Err(("has a query, a fragment or a character that no address has", FORM));
+    }
+    let (authority, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
+    if authority.contains('@') {
+        return Err((
+            "holds a user name or a password",
+            "remove it; a key goes into an environment variable that `api_key_env` names",
+        ));
+    }
+    let (host, port) = match authority.rsplit_once(':') {
+        Some((host, port)) if !port.ends_with(']') => (host, Some(port)),
+        _ => (authority, None),
+    };
+    let bracketed = host.strip_prefix('[').and_then(|h| h.strip_suffix(']'));
+    let host_is_sound = match bracketed {
+        Some(address) => address.parse::<std::net::Ipv6Addr>().is_ok(),
+        None => host.len() <= 253 && host.strip_suffix('.').unwrap_or(host).split('.').all(is_label),
+    };
+    if !host_is_sound {
+        return Err(("has no valid host", FORM));
+    }
+    if port.is_some_and(|port| parse_port(port).is_err()) {
+        return Err(("has no port from 1 to 65535 after the colon", FORM));
+    }
+    Ok(format!("http://{authority}{}", path.trim_end_matches('/')))
+}
+
+fn advise(mismatch: &mut ShapeError) {
+    let bounds = ["limits.", "call.", "budget.", "model.min_context"];
+    if mismatch.code == Code::BadValue
+        && mismatch.message.starts_with("must be at least")
+        && bounds.iter().any(|table| mismatch.path.starts_with(table))
+    {
+        mismatch.help = Some("a bound is never unlimited; leave the key out for the default".to_owned());
     }
 }
 

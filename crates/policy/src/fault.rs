@@ -84,12 +84,14 @@ impl Faults {
     ///
     /// # Errors
     /// The faults, sorted by file and place.
-    pub fn or<T>(mut found: Vec<Fault>, value: T) -> Result<T, Faults> {
-        if found.is_empty() {
-            return Ok(value);
-        }
+    pub fn or<T>(found: Vec<Fault>, value: T) -> Result<T, Faults> {
+        if found.is_empty() { Ok(value) } else { Err(Faults::of(found)) }
+    }
+
+    /// What was found, sorted; the caller has found something.
+    pub(crate) fn of(mut found: Vec<Fault>) -> Faults {
         found.sort_by(|a, b| (&a.file, a.place, &a.key).cmp(&(&b.file, b.place, &b.key)));
-        Err(Faults(found))
+        Faults(found)
     }
 
     /// The faults, in order.

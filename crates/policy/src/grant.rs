@@ -1,12 +1,15 @@
 //! The grant: the deployment narrowed by the Guild. Whatever runs, runs under one.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde::Serialize;
 
+use crate::command;
+use crate::shown::shown;
 use crate::{
-    Budget, CallLimits, Decision, Deployment, EnvName, Faults, Generation, Guild, HostRule, Isolation,
-    Limits, RoleName, Shell, Tool,
+    Budget, CallLimits, Code, Decision, Deployment, EnvName, Fault, Faults, Generation, Guild, HostRule,
+    Isolation, Limits, Role, RoleName, Shell, Tool,
 };
 
 /// What a run may do.
@@ -50,8 +53,39 @@ impl Grant {
     ///
     /// # Errors
     /// Each thing the Guild asks for beyond the deployment, by name; `file` names the Guild in messages.
-    pub fn new(_deployment: &Deployment, _guild: &Guild, _file: &str) -> Result<Grant, Faults> {
-        Faults::or(Vec::new(), Grant::without_guild(_deployment))
+    pub fn new(deployment: &Deployment, guild: &Guild, file: &str) -> Result<Grant, Faults> {
+        let mut excess = Excess { file, found: Vec::new() };
+        let mut grant = Grant::without_guild(deployment);
+        excess.narrow(&mut grant, guild);
+        for rule in &guild.network {
+            if deployment.network.iter().any(|given| given.covers(rule)) {
+                excess.add(
+                    Code::BadValue,
+                    "network.allow",
+                    format!("asks for `{rule}`, but egress is not in this version yet"),
+                );
+            } else {
+                excess.add(
+                    Code::Exceeds,
+                    "network.allow",
+                    format!("asks for `{rule}`, which the deployment does not grant"),
+                );
+            }
+        }
+        for (name, role) in &guild.roles {
+            let budget = excess.role_budget(&grant.budget, name, role);
+            grant.roles.insert(
+                name.clone(),
+                RoleGrant {
+                    tools: role.tools.clone(),
+                    agents: role.agents.clone(),
+                    budget,
+                    generation: role.generation,
+                },
+            );
+        }
+        grant.entry = Some(guild.entry.clone());
+        Faults::or(excess.found, grant)
     }
 
     /// The grant of a bare `exec`: the deployment's, with no roles.
@@ -61,7 +95,8 @@ impl Grant {
             limits: d.limits.clone(),
             call: d.call.clone(),
             shell: d.shell.clone(),
-            network: d.network.clone(),
+            // Nothing holds a destination in this version, so none is granted whatever the deployment says.
+            network: Vec::new(),
             secrets: d.secrets.clone(),
             budget: d.budget.clone(),
             entry: None,
@@ -70,13 +105,115 @@ impl Grant {
     }
 
     /// Whether `role` may call the tool of exactly this `name`.
-    pub fn tool(&self, _role: &RoleName, _name: &str) -> (Option<Tool>, Decision) {
-        (None, Decision::refuse("role-tools", "not written yet"))
+    pub fn tool(&self, role: &RoleName, name: &str) -> (Option<Tool>, Decision) {
+        const RULE: &str = "role-tools";
+        let Some(granted) = self.roles.get(role) else {
+            return (None, Decision::refuse(RULE, "this role is not part of the run and has no tools"));
+        };
+        match Tool::from_name(name).filter(|tool| granted.tools.contains(tool)) {
+            Some(tool) => (Some(tool), Decision::allow(RULE)),
+            None => {
+                let has: Vec<&str> = granted.tools.iter().map(|tool| tool.as_str()).collect();
+                let has = if has.is_empty() {
+                    "it has no tools".to_owned()
+                } else {
+                    format!("its tools are {}", has.join(", "))
+                };
+                let reason = format!("this role has no tool `{}`; {has}", shown(name));
+                (None, Decision::refuse(RULE, reason))
+            }
+        }
     }
 
     /// Whether a program may be started by `run_command`, judged by `argv[0]`, or by a shell text's command
     /// words. A convenience with a clear message; never the boundary.
-    pub fn program(&self, _tool: Tool, _argv: &[String]) -> Decision {
-        Decision::allow("shell")
+    pub fn program(&self, tool: Tool, argv: &[String]) -> Decision {
+        match tool {
+            Tool::RunShell | Tool::RunCommand if !self.shell.enabled => {
+                Decision::refuse("shell-off", "running programs is switched off in this deployment")
+            }
+            Tool::RunCommand => command::judge_words(&self.shell, argv),
+            Tool::RunShell => match argv {
+                [_, flag, text] if flag == "-c" => command::judge_text(&self.shell, text),
+                _ => Decision::refuse("shell", "a shell is started with one text only"),
+            },
+            Tool::ReadFile
+            | Tool::WriteFile
+            | Tool::EditFile
+            | Tool::ListDir
+            | Tool::Search
+            | Tool::Agent
+            | Tool::Finish => Decision::refuse("shell", format!("`{tool}` starts no program")),
+        }
     }
+}
+
+/// What a Guild asks for beyond the deployment.
+struct Excess<'a> {
+    file: &'a str,
+    found: Vec<Fault>,
+}
+
+impl Excess<'_> {
+    fn narrow(&mut self, grant: &mut Grant, guild: &Guild) {
+        if let Some(timeout) = guild.timeout {
+            self.lower(&mut grant.call.timeout, timeout, "limits.timeout");
+        }
+        for (name, value) in &guild.limits {
+            let key = format!("limits.{name}");
+            let (limits, value) = (&mut grant.limits, *value);
+            match name.as_str() {
+                "wall" => self.lower(&mut limits.wall, Duration::from_millis(value), &key),
+                "cpu" => self.lower(&mut limits.cpu, Duration::from_millis(value), &key),
+                "cores" => self.lower(&mut limits.cores, saturated(value), &key),
+                "memory" => self.lower(&mut limits.memory, value, &key),
+                "processes" => self.lower(&mut limits.processes, saturated(value), &key),
+                "disk" => self.lower(&mut limits.disk, value, &key),
+                "tmp" => self.lower(&mut limits.tmp, value, &key),
+                "files" => self.lower(&mut limits.files, value, &key),
+                "output" => self.lower(&mut grant.call.output, value, &key),
+                // A bound that nobody holds must not be accepted in silence.
+                _ => self.add(Code::UnknownKey, &key, "is not a bound".to_owned()),
+            }
+        }
+    }
+
+    fn role_budget(&mut self, run: &Budget, name: &RoleName, role: &Role) -> Budget {
+        let mut budget = run.clone();
+        let key = |bound| format!("roles.{name}.budget.{bound}");
+        if let Some(steps) = role.steps {
+            self.lower(&mut budget.steps, steps, &key("steps"));
+        }
+        if let Some(tool_calls) = role.tool_calls {
+            self.lower(&mut budget.tool_calls, tool_calls, &key("tool_calls"));
+        }
+        if let Some(tokens) = role.tokens {
+            self.lower(&mut budget.tokens, tokens, &key("tokens"));
+        }
+        budget
+    }
+
+    fn lower<T: PartialOrd + std::fmt::Debug>(&mut self, bound: &mut T, asked: T, key: &str) {
+        if asked > *bound {
+            let message = format!("asks for {asked:?}, more than the deployment's {bound:?}");
+            self.add(Code::Exceeds, key, message);
+        } else {
+            *bound = asked;
+        }
+    }
+
+    fn add(&mut self, code: Code, key: &str, message: String) {
+        self.found.push(Fault {
+            code,
+            file: self.file.to_owned(),
+            place: None,
+            key: key.to_owned(),
+            message,
+            help: Some("a Guild can only narrow the deployment: lower or remove it".to_owned()),
+        });
+    }
+}
+
+fn saturated(value: u64) -> u32 {
+    u32::try_from(value).unwrap_or(u32::MAX)
 }

@@ -1,11 +1,29 @@
 //! `guild.toml`: roles, prompts and tool lists, kept as data and trusted with nothing.
 
-use std::collections::BTreeMap;
+mod raw;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::{Faults, GuildPath, HostRule, RoleName, Tool};
+use crate::document::Document;
+use crate::schema::generated;
+use crate::shown::{child, nearest, shown};
+use crate::value::items;
+use crate::{Code, Faults, GuildPath, HostRule, RoleName, SchemaKind, ShapeError, Tool};
+
+pub(crate) use raw::RawGuild;
+use raw::{RawGeneration, RawLowered, RawRole};
+
+/// The version of the format that is read.
+const SCHEMA: u64 = 1;
+/// Roles of one Guild.
+const MAX_ROLES: usize = 1000;
+/// Tools of the format that this version does not have.
+const LATER_TOOLS: [&str; 5] = ["apply_patch", "glob", "read_artifact", "fetch_url", "ask_human"];
+/// Tables of the deployment that no Guild may have.
+const DEPLOYMENT_ONLY: [&str; 7] = ["isolation", "shell", "secrets", "model", "call", "budget", "records"];
 
 /// A checked `guild.toml`. Prompts are still paths: reading them is the loader's work.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -18,7 +36,8 @@ pub struct Guild {
     pub roles: BTreeMap<RoleName, Role>,
     /// A lower `call.timeout`.
     pub timeout: Option<Duration>,
-    /// Lower bounds than the deployment's, by key (`memory`, `processes`, ...), in the deployment's units.
+    /// Lower bounds than the deployment's, by key: `memory`, `disk`, `tmp` and `output` in bytes, `wall` and
+    /// `cpu` in milliseconds, `cores`, `processes` and `files` as counts.
     pub limits: BTreeMap<String, u64>,
     /// Destinations it asks for.
     pub network: Vec<HostRule>,
@@ -57,18 +76,217 @@ impl Guild {
     ///
     /// # Errors
     /// Every fault of the file at once.
-    pub fn parse(_file: &str, _text: &str) -> Result<Guild, Faults> {
-        Faults::or(
-            Vec::new(),
-            Guild {
-                name: String::new(),
-                entry: RoleName::new("entry").unwrap_or_else(|| unreachable!()),
-                roles: BTreeMap::new(),
-                timeout: None,
-                limits: BTreeMap::new(),
-                network: Vec::new(),
-            },
-        )
+    pub fn parse(file: &str, text: &str) -> Result<Guild, Faults> {
+        let (raw, mut doc) = Document::read::<RawGuild>(file, text, generated(SchemaKind::Guild), advise)?;
+        if raw.schema.is_some_and(|version| version != SCHEMA) {
+            doc.bad("schema", "is not a version of this format that is read here", "write `schema = 1`");
+        }
+        let name = raw.name.filter(|name| {
+            let sound = RoleName::new(name).is_some();
+            if !sound {
+                doc.bad("name", "is not a name", NAME_FORM);
+            }
+            sound
+        });
+        for tool in raw.tools.unwrap_or_default().keys() {
+            doc.add(
+                Code::UnknownTool,
+                &child("tools", tool),
+                "is a tool of the Guild's own, which needs the wasm tier; this version does not have it",
+                Some("remove the table, and the tool from every role".to_owned()),
+            );
+        }
+        let mut timeout = None;
+        let limits = read_lowered(raw.limits.unwrap_or_default(), &mut timeout, &mut doc);
+        let network = doc.destinations("network.allow", raw.network.and_then(|n| n.allow));
+        let network = network.into_iter().map(|(_, rule)| rule).collect();
+        let written = raw.roles.unwrap_or_default();
+        let entry = raw.entry.and_then(|entry| existing_role("entry", &entry, &written, &mut doc));
+        let roles = read_roles(written, &mut doc);
+        match (name, entry) {
+            (Some(name), Some(entry)) => doc.finish(Guild { name, entry, roles, timeout, limits, network }),
+            _ => Err(doc.fail()),
+        }
+    }
+}
+
+const NAME_FORM: &str = "use letters, digits, `_` and `-`, at most 64, starting with a letter";
+
+fn read_roles(written: BTreeMap<String, RawRole>, doc: &mut Document<'_>) -> BTreeMap<RoleName, Role> {
+    let mut roles = BTreeMap::new();
+    if written.len() > MAX_ROLES {
+        doc.bad("roles", format!("has {} roles", written.len()), format!("at most {MAX_ROLES} are read"));
+        return roles;
+    }
+    let names: BTreeSet<String> = written.keys().cloned().collect();
+    for (name, raw) in written {
+        let key = child("roles", &name);
+        let role = read_role(&key, raw, &names, doc);
+        match (RoleName::new(&name), role) {
+            (Some(name), Some(role)) => {
+                roles.insert(name, role);
+            }
+            (None, _) => doc.bad(&key, "is not a role's name", NAME_FORM),
+            (Some(_), None) => {}
+        }
+    }
+    roles
+}
+
+fn read_role(key: &str, raw: RawRole, names: &BTreeSet<String>, doc: &mut Document<'_>) -> Option<Role> {
+    let prompt = raw.prompt.and_then(|path| read_prompt(&format!("{key}.prompt"), &path, doc));
+    let tools = read_tools(&format!("{key}.tools"), raw.tools, doc);
+    let agents = read_agents(&format!("{key}.agents"), raw.agents, names, doc);
+    let may_delegate = tools.contains(&Tool::Agent);
+    if may_delegate && agents.is_empty() {
+        doc.bad(
+            &format!("{key}.agents"),
+            "is empty, yet the role has the tool `agent`",
+            "name the roles that it may start, or remove the tool",
+        );
+    } else if !may_delegate && !agents.is_empty() {
+        doc.bad(
+            &format!("{key}.agents"),
+            "names roles, yet the role lacks the tool `agent`",
+            "add `agent` to its tools, or remove the list",
+        );
+    }
+    let budget = raw.budget.unwrap_or_default();
+    Some(Role {
+        prompt: prompt?,
+        tools,
+        agents,
+        tool_calls: doc.count(&format!("{key}.budget.tool_calls"), budget.tool_calls),
+        tokens: budget.tokens,
+        steps: doc.count(&format!("{key}.budget.steps"), budget.steps),
+        generation: read_generation(&format!("{key}.generation"), raw.generation.unwrap_or_default(), doc),
+    })
+}
+
+fn read_prompt(key: &str, written: &str, doc: &mut Document<'_>) -> Option<GuildPath> {
+    let path = GuildPath::new(written);
+    if path.is_none() {
+        doc.add(
+            Code::PathEscapes,
+            key,
+            format!("`{}` is not a path inside the Guild folder", shown(written)),
+            Some("write a relative path with plain parts, as in `prompts/coder.md`".to_owned()),
+        );
+    }
+    path
+}
+
+fn read_tools(key: &str, written: Option<Vec<Option<String>>>, doc: &mut Document<'_>) -> Vec<Tool> {
+    let mut tools = Vec::new();
+    for (key, name) in items(key, written) {
+        if doc.is_full() {
+            break;
+        }
+        match Tool::from_name(&name) {
+            Some(tool) if tools.contains(&tool) => {
+                doc.bad(&key, format!("names `{tool}` a second time"), "remove it");
+            }
+            Some(tool) => tools.push(tool),
+            None => {
+                let (message, help) = unknown_tool(&name);
+                doc.add(Code::UnknownTool, &key, message, Some(help));
+            }
+        }
+    }
+    tools
+}
+
+fn unknown_tool(name: &str) -> (String, String) {
+    let every = || Tool::ALL.into_iter().map(Tool::as_str);
+    if LATER_TOOLS.contains(&name) {
+        return (format!("`{name}` is a tool that this version does not have yet"), "remove it".to_owned());
+    }
+    let help = match nearest(name, every()) {
+        Some(near) => format!("did you mean `{near}`? It must be written exactly so"),
+        None => format!("the tools are {}", every().collect::<Vec<_>>().join(", ")),
+    };
+    (format!("there is no tool `{}`", shown(name)), help)
+}
+
+fn read_agents(
+    key: &str,
+    written: Option<Vec<Option<String>>>,
+    names: &BTreeSet<String>,
+    doc: &mut Document<'_>,
+) -> Vec<RoleName> {
+    let mut agents = Vec::new();
+    for (key, name) in items(key, written) {
+        if doc.is_full() {
+            break;
+        }
+        match RoleName::new(&name).filter(|_| names.contains(&name)) {
+            Some(role) if agents.contains(&role) => {
+                doc.bad(&key, format!("names `{role}` a second time"), "remove it");
+            }
+            Some(role) => agents.push(role),
+            None => unknown_role(&key, &name, names.iter().map(String::as_str), doc),
+        }
+    }
+    agents
+}
+
+fn existing_role(
+    key: &str,
+    name: &str,
+    roles: &BTreeMap<String, RawRole>,
+    doc: &mut Document<'_>,
+) -> Option<RoleName> {
+    let role = RoleName::new(name).filter(|_| roles.contains_key(name));
+    if role.is_none() {
+        unknown_role(key, name, roles.keys().map(String::as_str), doc);
+    }
+    role
+}
+
+fn unknown_role<'a>(key: &str, name: &str, roles: impl Iterator<Item = &'a str>, doc: &mut Document<'_>) {
+    let help = match nearest(name, roles.take(MAX_ROLES)) {
+        Some(near) => format!("did you mean `{}`?", shown(near)),
+        None => "name a role that has a table `[roles.<name>]`".to_owned(),
+    };
+    doc.add(Code::UnknownRole, key, format!("there is no role `{}`", shown(name)), Some(help));
+}
+
+fn read_generation(key: &str, raw: RawGeneration, doc: &mut Document<'_>) -> Generation {
+    let default = Generation::default();
+    let max_tokens = doc.count(&format!("{key}.max_tokens"), raw.max_tokens);
+    Generation {
+        temperature: raw.temperature.unwrap_or(default.temperature),
+        max_tokens: max_tokens.unwrap_or(default.max_tokens),
+    }
+}
+
+fn read_lowered(
+    raw: RawLowered,
+    timeout: &mut Option<Duration>,
+    doc: &mut Document<'_>,
+) -> BTreeMap<String, u64> {
+    *timeout = doc.duration("limits.timeout", raw.timeout);
+    let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    let lowered = [
+        ("wall", doc.duration("limits.wall", raw.wall).map(millis)),
+        ("cpu", doc.duration("limits.cpu", raw.cpu).map(millis)),
+        ("cores", raw.cores),
+        ("memory", doc.size("limits.memory", raw.memory)),
+        ("processes", raw.processes),
+        ("disk", doc.size("limits.disk", raw.disk)),
+        ("tmp", doc.size("limits.tmp", raw.tmp)),
+        ("files", raw.files),
+        ("output", doc.size("limits.output", raw.output)),
+    ];
+    lowered.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect()
+}
+
+fn advise(mismatch: &mut ShapeError) {
+    if mismatch.code == Code::UnknownKey && DEPLOYMENT_ONLY.contains(&mismatch.path.as_str()) {
+        mismatch.help = Some("only the deployment (`oubliette.toml`) may set this".to_owned());
+    }
+    if mismatch.code == Code::BadValue && mismatch.message.starts_with("must be at least 1") {
+        mismatch.help = Some("a bound is never unlimited; leave the key out for the deployment's".to_owned());
     }
 }
 

@@ -4,10 +4,22 @@
 //! text and leave as checked types. A [`Grant`] is the deployment narrowed by the Guild; whatever runs, runs
 //! under a grant. This crate does no I/O, reads no clock and is never async, so that the launcher and the
 //! Foundry's gate cannot disagree about what a file means.
+//!
+//! ```text
+//! oubliette.toml ──parse──▶ Deployment ─┐
+//!                                       ├──Grant::new──▶ Grant ──tool, program──▶ Decision
+//! guild.toml ──────parse──▶ Guild ──────┘
+//! ```
+//!
+//! Both files take the same way: [`schema`] is generated from the types, [`check_shape`] holds the file against
+//! it, and every fault of a file is told at once, with its [`Place`] and a stable [`Code`]. Nothing in a
+//! message repeats a value that may be a key.
 
 mod budget;
+mod command;
 mod decision;
 mod deployment;
+mod document;
 mod fault;
 mod grant;
 mod guild;
@@ -16,10 +28,12 @@ mod name;
 mod network;
 mod schema;
 mod shape;
+mod shown;
 mod stop;
 mod tier;
 mod tool;
 mod unit;
+mod value;
 
 pub use budget::Budget;
 pub use decision::{Decision, Verdict};
@@ -30,7 +44,7 @@ pub use guild::{Generation, Guild, Role};
 pub use limits::{CallLimits, Limits};
 pub use name::{EnvName, GuildPath, RoleName};
 pub use network::HostRule;
-pub use schema::{SchemaKind, schema};
+pub use schema::{SchemaKind, UnknownKind, schema};
 pub use shape::{ShapeError, check_shape};
 pub use stop::{StopReason, StoppedBy};
 pub use tier::{Acceptance, BelowFloor, Surroundings, Tier, TierChoice};

@@ -24,13 +24,13 @@ pub enum TierChoice {
     /// The strongest tier that a probe has seen working.
     #[default]
     Auto,
-    /// [`Tier::Confined`].
+    /// Exactly `confined`.
     Confined,
-    /// [`Tier::Namespace`].
+    /// Exactly `namespace`.
     Namespace,
-    /// [`Tier::Gvisor`].
+    /// Exactly `gvisor`.
     Gvisor,
-    /// [`Tier::Microvm`].
+    /// Exactly `microvm`.
     Microvm,
 }
 

@@ -1,0 +1,207 @@
+//! The keys of `oubliette.toml` as they are written. The schema is generated from these types and their
+//! comments; the values still carry their units, and mean nothing until `deployment` has checked them.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use crate::{Surroundings, Tier, TierChoice};
+
+/// The operator's file. A Guild can only narrow what it says; a key that is left out has its default.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Deployment", title = "oubliette.toml")]
+pub(crate) struct RawDeployment {
+    /// The model endpoint.
+    pub(super) model: Option<RawModel>,
+    /// How strong the boundary must be.
+    pub(super) isolation: Option<RawIsolation>,
+    /// Hard bounds of one sandbox.
+    pub(super) limits: Option<RawLimits>,
+    /// Bounds of one tool call.
+    pub(super) call: Option<RawCall>,
+    /// The tools that run programs.
+    pub(super) shell: Option<RawShell>,
+    /// Destinations that may be reached.
+    pub(super) network: Option<RawNetwork>,
+    /// What is given to the guest on purpose.
+    pub(super) secrets: Option<RawSecrets>,
+    /// What a run may spend.
+    pub(super) budget: Option<RawBudget>,
+    /// Where records go.
+    pub(super) records: Option<RawRecords>,
+}
+
+/// The model endpoint.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Model")]
+pub(super) struct RawModel {
+    /// A chat-completions server, in plain HTTP.
+    #[schemars(extend("default" = "http://127.0.0.1:8080/v1"))]
+    pub(super) base_url: Option<String>,
+    /// The name sent to the server.
+    #[schemars(extend("default" = "local"))]
+    pub(super) name: Option<String>,
+    /// The name of the environment variable that holds the key, never the key.
+    pub(super) api_key_env: Option<String>,
+    /// A server whose window holds fewer tokens is refused.
+    #[schemars(range(min = 1), extend("default" = 4096))]
+    pub(super) min_context: Option<u64>,
+}
+
+/// How strong the boundary must be.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Isolation")]
+pub(super) struct RawIsolation {
+    /// What is asked for; `auto` takes the strongest tier that a probe has seen working.
+    #[schemars(extend("default" = "auto"))]
+    pub(super) tier: Option<TierChoice>,
+    /// The weakest tier that is accepted.
+    #[schemars(extend("default" = "gvisor"))]
+    pub(super) floor: Option<Tier>,
+    /// The boundary in which the whole executor already runs, on the operator's word.
+    #[schemars(extend("default" = "none"))]
+    pub(super) surroundings: Option<Surroundings>,
+    /// `host` for a read-only view of this machine's toolchain, or the path of a folder.
+    #[schemars(extend("default" = "host"))]
+    pub(super) rootfs: Option<String>,
+}
+
+/// Hard bounds of one sandbox.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Limits")]
+pub(super) struct RawLimits {
+    /// Life of the sandbox, wall clock.
+    #[schemars(extend("default" = "15m"))]
+    pub(super) wall: Option<String>,
+    /// Processor time of one process.
+    #[schemars(extend("default" = "10m"))]
+    pub(super) cpu: Option<String>,
+    /// Processors that may be busy at the same time.
+    #[schemars(range(min = 1, max = 4_294_967_295_u32), extend("default" = 2))]
+    pub(super) cores: Option<u64>,
+    /// Memory.
+    #[schemars(extend("default" = "2GiB"))]
+    pub(super) memory: Option<RawSize>,
+    /// Processes and threads.
+    #[schemars(range(min = 1, max = 4_294_967_295_u32), extend("default" = 256))]
+    pub(super) processes: Option<u64>,
+    /// Bytes in the workspace.
+    #[schemars(extend("default" = "1GiB"))]
+    pub(super) disk: Option<RawSize>,
+    /// Bytes in `/tmp` and `/dev/shm`.
+    #[schemars(extend("default" = "256MiB"))]
+    pub(super) tmp: Option<RawSize>,
+    /// Files in the workspace.
+    #[schemars(range(min = 1), extend("default" = 50_000))]
+    pub(super) files: Option<u64>,
+}
+
+/// Bounds of one tool call.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Call")]
+pub(super) struct RawCall {
+    /// Wall clock; everything the call started is killed when it strikes.
+    #[schemars(extend("default" = "60s"))]
+    pub(super) timeout: Option<String>,
+    /// Output kept as an artifact; more ends the call.
+    #[schemars(extend("default" = "1MiB"))]
+    pub(super) output: Option<RawSize>,
+    /// Characters of a result shown to the model.
+    #[schemars(range(min = 1, max = 4_294_967_295_u32), extend("default" = 10_000))]
+    pub(super) to_model: Option<u64>,
+}
+
+/// The tools that run programs. The lists are a convenience with a clear message; the sandbox is the boundary.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Shell")]
+pub(super) struct RawShell {
+    /// Whether programs may be run at all.
+    #[schemars(extend("default" = true))]
+    pub(super) enabled: Option<bool>,
+    /// When not empty: the only commands that may be run, as `ls` or `git status`. To run none, set `enabled`.
+    #[schemars(extend("default" = []))]
+    pub(super) allow: Option<Vec<Option<String>>>,
+    /// Commands refused, as `shutdown` or `git push`.
+    #[schemars(extend("default" = []))]
+    pub(super) deny: Option<Vec<Option<String>>>,
+}
+
+/// Destinations that may be reached.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Network")]
+pub(crate) struct RawNetwork {
+    /// Each `host:port` or `*.label.tld:port`; empty means none.
+    #[schemars(extend("default" = []))]
+    pub(crate) allow: Option<Vec<Option<String>>>,
+}
+
+/// What is given to the guest on purpose.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Secrets")]
+pub(super) struct RawSecrets {
+    /// Names of environment variables; empty means none.
+    #[schemars(extend("default" = []))]
+    pub(super) pass: Option<Vec<Option<String>>>,
+}
+
+/// What a run may spend.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Budget")]
+pub(super) struct RawBudget {
+    /// Model turns.
+    #[schemars(range(min = 1, max = 4_294_967_295_u32), extend("default" = 60))]
+    pub(super) steps: Option<u64>,
+    /// Tool calls, refused ones included.
+    #[schemars(range(min = 1, max = 4_294_967_295_u32), extend("default" = 100))]
+    pub(super) tool_calls: Option<u64>,
+    /// Prompt plus completion tokens as the server counts them.
+    #[schemars(range(min = 1), extend("default" = 400_000))]
+    pub(super) tokens: Option<u64>,
+    /// Wall clock of the run.
+    #[schemars(extend("default" = "15m"))]
+    pub(super) wall: Option<String>,
+    /// Nested `agent` calls.
+    #[schemars(range(min = 1, max = 4_294_967_295_u32), extend("default" = 4))]
+    pub(super) depth: Option<u64>,
+    /// The same call with the same result, this many times, ends the run.
+    #[schemars(range(min = 1, max = 4_294_967_295_u32), extend("default" = 4))]
+    pub(super) repeats: Option<u64>,
+    /// Unreadable answers in a row.
+    #[schemars(range(min = 1, max = 4_294_967_295_u32), extend("default" = 5))]
+    pub(super) format_errors: Option<u64>,
+}
+
+/// Where records go.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Records")]
+pub(super) struct RawRecords {
+    /// The folder, relative to this file.
+    #[schemars(extend("default" = "data"))]
+    pub(super) dir: Option<String>,
+    /// How long runs are kept.
+    #[schemars(extend("default" = "30d"))]
+    pub(super) keep: Option<String>,
+    /// What all runs together may hold.
+    #[schemars(extend("default" = "5GiB"))]
+    pub(super) max_bytes: Option<RawSize>,
+}
+
+/// Bytes: a plain number, or a text with a unit as `256MiB`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(untagged)]
+#[schemars(rename = "Size")]
+pub(crate) enum RawSize {
+    /// Bytes.
+    Bytes(#[schemars(range(min = 1))] u64),
+    /// A number and a unit.
+    Text(String),
+}

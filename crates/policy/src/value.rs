@@ -1,0 +1,86 @@
+//! The kinds of value that both files have: bounds with units, lists of names, destinations.
+//!
+//! Each reader takes what is written under a key and gives the checked value, or tells a fault and gives none.
+
+use std::time::Duration;
+
+use crate::deployment::RawSize;
+use crate::document::Document;
+use crate::unit::{self, BadUnit};
+use crate::{EnvName, HostRule};
+
+impl Document<'_> {
+    /// A duration, as `15m`.
+    pub(crate) fn duration(&mut self, key: &str, written: Option<String>) -> Option<Duration> {
+        let read = unit::duration(&written?);
+        self.with_unit(key, read)
+    }
+
+    /// A size in bytes, as `256MiB`.
+    pub(crate) fn size(&mut self, key: &str, written: Option<RawSize>) -> Option<u64> {
+        match written? {
+            RawSize::Bytes(bytes) => self.with_unit(key, unit::size(&bytes.to_string())),
+            RawSize::Text(text) => self.with_unit(key, unit::size(&text)),
+        }
+    }
+
+    /// A count that fits what is counted; that it is not zero was seen with the shape.
+    pub(crate) fn count<T: TryFrom<u64>>(&mut self, key: &str, written: Option<u64>) -> Option<T> {
+        let count = T::try_from(written?).ok();
+        if count.is_none() {
+            self.bad(key, "is too large to be a bound", "a bound is never unlimited");
+        }
+        count
+    }
+
+    /// Names of environment variables. Anything else may be a key, so it is not repeated.
+    pub(crate) fn variable(&mut self, key: &str, written: &str) -> Option<EnvName> {
+        let name = EnvName::new(written).filter(|name| !looks_random(name.as_str()));
+        if name.is_none() {
+            self.secret(key);
+        }
+        name
+    }
+
+    /// Destinations. No list, or an empty one, is no destination.
+    pub(crate) fn destinations(
+        &mut self,
+        key: &str,
+        written: Option<Vec<Option<String>>>,
+    ) -> Vec<(String, HostRule)> {
+        let mut rules = Vec::new();
+        for (key, text) in items(key, written) {
+            match HostRule::parse(&text) {
+                Ok(rule) => rules.push((key, rule)),
+                Err(why) => {
+                    self.bad(&key, why, "a destination is one `host:port`, or `*.label.tld:port`");
+                }
+            }
+        }
+        rules
+    }
+
+    fn with_unit<T>(&mut self, key: &str, read: Result<T, BadUnit>) -> Option<T> {
+        match read {
+            Ok(value) => Some(value),
+            Err(wrong) => {
+                self.bad(key, wrong.message, wrong.help);
+                None
+            }
+        }
+    }
+}
+
+/// The items of a list with the key of each; what was faulty in shape is not among them.
+pub(crate) fn items(
+    key: &str,
+    written: Option<Vec<Option<String>>>,
+) -> impl Iterator<Item = (String, String)> {
+    let numbered = written.unwrap_or_default().into_iter().enumerate();
+    numbered.filter_map(move |(i, item)| item.map(|item| (format!("{key}[{i}]"), item)))
+}
+
+/// A word that could be a variable's name but is more likely a key: long, of one piece, with digits in it.
+fn looks_random(word: &str) -> bool {
+    word.len() >= 20 && !word.contains('_') && word.bytes().any(|b| b.is_ascii_digit())
+}

@@ -1,0 +1,114 @@
+use std::time::Duration;
+
+use policy::{Code, Deployment, Grant, Guild, HostRule, RoleName, Shell, Tool};
+
+use crate::told;
+
+fn guild(more: &str) -> Guild {
+    let text = format!(
+        "schema = 1\nname = \"mender\"\nentry = \"coder\"\n\
+         [roles.coder]\nprompt = \"c.md\"\ntools = [\"read_file\", \"agent\", \"finish\"]\nagents = [\"tester\"]\n\
+         [roles.tester]\nprompt = \"t.md\"\ntools = [\"run_shell\", \"finish\"]\n{more}"
+    );
+    Guild::parse("guild.toml", &text).expect("a sound Guild")
+}
+
+fn grant() -> Grant {
+    Grant::new(&Deployment::default(), &guild(""), "guild.toml").expect("within the deployment")
+}
+
+fn role(name: &str) -> RoleName {
+    RoleName::new(name).expect(name)
+}
+
+#[test]
+fn a_guild_lowers_the_deployment() {
+    let more = "budget = { steps = 3 }\n[limits]\ntimeout = \"5s\"\nmemory = \"1MiB\"\ncores = 1\nwall = \"1m\"\n\
+                output = 100\n";
+    let grant = Grant::new(&Deployment::default(), &guild(more), "g").expect("lower");
+    assert_eq!((grant.limits.memory, grant.limits.cores), (1 << 20, 1));
+    assert_eq!(grant.limits.wall, Duration::from_secs(60));
+    assert_eq!((grant.call.timeout, grant.call.output), (Duration::from_secs(5), 100));
+    assert_eq!(grant.roles[&role("tester")].budget.steps, 3);
+    assert_eq!(grant.roles[&role("coder")].budget.steps, 60);
+    assert_eq!(grant.limits.disk, Deployment::default().limits.disk);
+}
+
+#[test]
+fn r28_each_excess_is_named() {
+    let more = "budget = { steps = 61, tool_calls = 101, tokens = 400_001 }\n[limits]\ntimeout = \"61s\"\n\
+                memory = \"3GiB\"\nprocesses = 257\ncpu = \"11m\"\nwall = \"16m\"\ncores = 99999999999\n\
+                disk = \"2GiB\"\ntmp = \"1GiB\"\nfiles = 50_001\noutput = \"2MiB\"\n[network]\n\
+                allow = [\"example.com:443\"]\n";
+    let excess = Grant::new(&Deployment::default(), &guild(more), "g").expect_err("too much");
+    assert!(excess.iter().all(|fault| fault.code == Code::Exceeds));
+    let keys = [
+        "limits.cores",
+        "limits.cpu",
+        "limits.disk",
+        "limits.files",
+        "limits.memory",
+        "limits.output",
+        "limits.processes",
+        "limits.timeout",
+        "limits.tmp",
+        "limits.wall",
+        "network.allow",
+        "roles.tester.budget.steps",
+        "roles.tester.budget.tokens",
+        "roles.tester.budget.tool_calls",
+    ];
+    assert_eq!(told(&excess), keys.map(|key| format!("exceeds {key}")));
+}
+
+/// R57: a deployment that was built by hand opens nothing either while nothing holds it.
+#[test]
+fn r57_no_destination_is_granted_without_egress() {
+    let rule = HostRule::parse("example.com:443").expect("a rule");
+    let deployment = Deployment { network: vec![rule], ..Deployment::default() };
+    assert!(Grant::without_guild(&deployment).network.is_empty());
+    let asked = guild("[network]\nallow = [\"example.com:443\"]\n");
+    let refused = Grant::new(&deployment, &asked, "g").expect_err("no egress");
+    assert_eq!(told(&refused), ["bad-value network.allow"]);
+}
+
+#[test]
+fn r1_r25_a_role_calls_exactly_its_own_tools() {
+    let grant = grant();
+    let (tool, decision) = grant.tool(&role("coder"), "read_file");
+    assert!(tool == Some(Tool::ReadFile) && decision.is_allowed());
+    for name in ["run_shell", "Read_File", "read_file ", "", "read_file\0", "bash", "r\u{435}ad_file"] {
+        let (tool, decision) = grant.tool(&role("coder"), name);
+        assert!(tool.is_none() && !decision.is_allowed(), "{name}");
+        assert_eq!(decision.rule, "role-tools");
+        assert!(decision.reason.ends_with("its tools are read_file, agent, finish"), "{}", decision.reason);
+    }
+    assert!(!grant.tool(&role("stranger"), "read_file").1.is_allowed());
+}
+
+#[test]
+fn r4_a_refusal_repeats_little_of_what_the_model_wrote() {
+    let name = format!("\u{1b}[2J{}", "x".repeat(100_000));
+    let reason = grant().tool(&role("coder"), &name).1.reason;
+    assert!(reason.len() < 200 && reason.chars().all(|c| c == ' ' || c.is_ascii_graphic()), "{reason}");
+}
+
+#[test]
+fn r26_a_switched_off_shell_starts_nothing() {
+    let shell = Shell { enabled: false, ..Deployment::default().shell };
+    let grant = Grant::without_guild(&Deployment { shell, ..Deployment::default() });
+    for (tool, argv) in [(Tool::RunShell, vec!["sh", "-c", "true"]), (Tool::RunCommand, vec!["true"])] {
+        let argv: Vec<String> = argv.into_iter().map(str::to_owned).collect();
+        assert_eq!(grant.program(tool, &argv).rule, "shell-off");
+        assert!(!grant.program(tool, &argv).is_allowed());
+    }
+}
+
+#[test]
+fn a_tool_that_runs_no_program_starts_none() {
+    let argv = ["true".to_owned()];
+    for tool in Tool::ALL.into_iter().filter(|t| t.power() != policy::Power::Execute) {
+        assert!(!grant().program(tool, &argv).is_allowed(), "{tool}");
+    }
+    assert!(grant().program(Tool::RunCommand, &argv).is_allowed());
+}

@@ -188,6 +188,14 @@ impl<'s> Judge<'s> {
                 );
             }
             let words: Vec<&str> = command.iter().map(|word| word.text.as_str()).collect();
+            // A file of the workspace may be named like an option or a command.
+            if let Some(name) = words.first().filter(|name| starts_others(name))
+                && command.iter().any(|word| word.pattern)
+            {
+                return Err(format!(
+                    "only listed commands may be run here; use `{name}` without patterns, so that it can be checked"
+                ));
+            }
             self.allow_words(&words, depth)?;
         }
         Ok(())
@@ -321,6 +329,11 @@ fn text_after(args: &[&str], options: &[&str]) -> Option<String> {
             .flatten()
             .map(str::to_owned)
     })
+}
+
+/// Whether a command's arguments may name further commands.
+fn starts_others(name: &str) -> bool {
+    name == "find" || name == "eval" || WRAPPERS.contains(&name) || SHELLS.contains(&name)
 }
 
 fn basename(path: &str) -> &str {

@@ -116,16 +116,13 @@ impl<'a> Document<'a> {
 
     /// A key given literally. Its value is never repeated, here or by a later fault about the same key.
     pub(crate) fn secret(&mut self, key: &str) {
-        self.add(
-            Code::LiteralSecret,
-            key,
-            "seems to hold a key itself",
-            Some(
-                "put the key into an environment variable and write the variable's name as `api_key_env` in \
-                 the deployment's `[model]`"
-                    .to_owned(),
-            ),
-        );
+        let help = if key.starts_with("secrets.") {
+            "write only the name of the environment variable that holds it"
+        } else {
+            "put the key into an environment variable and write the variable's name as `api_key_env` in the \
+             deployment's `[model]`"
+        };
+        self.add(Code::LiteralSecret, key, "seems to hold a key itself", Some(help.to_owned()));
         self.secret.insert(key.to_owned());
     }
 

@@ -82,5 +82,6 @@ pub(crate) fn items(
 
 /// A word that could be a variable's name but is more likely a key: long, of one piece, with digits in it.
 fn looks_random(word: &str) -> bool {
-    word.len() >= 20 && !word.contains('_') && word.bytes().any(|b| b.is_ascii_digit())
+    let least = if word.bytes().any(|b| b.is_ascii_lowercase()) { 20 } else { 32 };
+    word.len() >= least && !word.contains('_') && word.bytes().any(|b| b.is_ascii_digit())
 }

@@ -22,6 +22,8 @@ pub(super) struct Word {
     pub(super) text: String,
     /// Whether any of it was quoted: a quoted word is no keyword and no assignment.
     pub(super) quoted: bool,
+    /// Whether the shell may make other words of it (`*.rs`, `{a,b}`). The `{}` of `find` is none of these.
+    pub(super) pattern: bool,
 }
 
 /// What the next word is, when it follows a redirection.
@@ -126,6 +128,7 @@ impl Reader {
         let word = self.word.get_or_insert_default();
         word.text.push(c);
         word.quoted |= quoted;
+        word.pattern |= !quoted && (matches!(c, '*' | '?' | '[') || (c == '}' && word.text != "{}"));
     }
 
     fn end_word(&mut self) {

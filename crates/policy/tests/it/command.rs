@@ -147,6 +147,11 @@ fn r31_a_listed_wrapper_starts_only_what_is_listed() {
         "eval touch x",
         "env sh -c 'env touch x'",
         "find . -exec ls {} + -exec touch x ';'",
+        "find *",
+        "sh [a-c]",
+        "find {.,-exec,touch}",
+        "eval ?",
+        "find . -exec env + touch x ';' -exec touch x ';'",
     ] {
         assert!(!text_allowed(&allow, text), "{text}");
     }

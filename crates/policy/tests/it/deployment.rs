@@ -189,6 +189,21 @@ fn r58_a_literal_key_is_refused_and_never_repeated() {
     assert!(wrong.iter().any(|f| f.code == Code::LiteralSecret) && !wrong.to_string().contains("Zq81"));
 }
 
+/// The commonest slip: the key without quotes, so that the file is no TOML.
+#[test]
+fn r58_a_syntax_error_does_not_repeat_a_key() {
+    for text in [
+        "[model]\napi_key = sk-Zq81kfja93jfkAAw02\n",
+        "[model]\nsk-Zq81kfja93jfkAAw02\n",
+        "[model]\napi_key_env = \"sk-Zq81kfja93jfkAAw02\n",
+        "sk-Zq81kfja93jfkAAw02 = 1\nsk-Zq81kfja93jfkAAw02 = 2\n",
+    ] {
+        let wrong = faults(text);
+        assert!(wrong.iter().all(|f| f.code == Code::Syntax), "{wrong}");
+        assert!(!format!("{wrong:?}").contains("Zq81"), "{wrong}");
+    }
+}
+
 #[test]
 fn r58_only_the_name_of_a_variable_is_accepted() {
     for value in

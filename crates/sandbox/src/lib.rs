@@ -2,17 +2,45 @@
 //!
 //! ```text
 //!            Plan ──ready──▶ Ready ──start──▶ Running ──destroy──▶ Report
-//!          (what is       (probed, above    (init answers,       (what each layer
-//!           wanted)        the floor)        calls run)           really enforced)
+//!          (what is       (launched and      (calls run)         (what each layer
+//!           wanted)        measured: init                         really enforced)
+//!                          answered, no guest
+//!                          code has run)
+//! ```
+//!
+//! Who is who:
+//!
+//! ```text
+//!   executor ──socket──▶ forker ──clone──▶ inside: view, walls ──▶ init (PID 1) ──▶ supervisor ──▶ program
+//!      ▲                                                              │
+//!      └───────────────────── channel: framed, two pipes ─────────────┘
 //! ```
 //!
 //! The library never forks in a threaded process: [`helper_main`] must be called first thing in `main`, and
-//! [`Host::start`] before any thread or runtime exists.
+//! [`Host::start`] before any other thread exists.
 
 mod call;
+mod cgroup;
+mod channel;
+mod filter;
+mod forker;
+mod gvisor;
+mod host;
+mod init;
+mod inside;
+mod launch;
 mod plan;
+mod ready;
 mod report;
+mod rules;
+mod running;
+mod sys;
+mod view;
+mod wire;
 
 pub use call::{Call, Cancel, Ended, FileOp, Job, Outcome, Stream, Usage};
-pub use plan::{Host, Plan, Ready, Running, SandboxError, helper_main};
+pub use host::{Host, helper_main};
+pub use plan::{Plan, SandboxError, TierProbe, find_runsc, guest_owner, probe};
+pub use ready::Ready;
 pub use report::{Layer, LayerState, Report};
+pub use running::Running;

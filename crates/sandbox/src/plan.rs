@@ -1,14 +1,16 @@
-//! Skeleton of the launch path.
+//! What is wanted, and whether it can be had: the strongest tier that was *seen working* at or above the floor.
 
-use std::path::PathBuf;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use policy::{Acceptance, Limits, Rootfs, Surroundings, Tier, TierChoice};
+use policy::{BelowFloor, Limits, Rootfs, Surroundings, Tier, TierChoice};
+use serde::Serialize;
 
-use crate::{Call, Cancel, Outcome, Report, Stream};
-
-/// The executor's side of the forker: the only thing that starts processes.
-#[derive(Clone, Debug)]
-pub struct Host {}
+use crate::launch::{BASE_ID, Backend, Bounds, GUEST_ID, Launch};
+use crate::ready::{self, Ready};
+use crate::{Host, Report};
 
 /// What is wanted.
 #[derive(Clone, Debug)]
@@ -17,7 +19,7 @@ pub struct Plan {
     pub tier: TierChoice,
     /// The weakest accepted.
     pub floor: Tier,
-    /// What the operator states.
+    /// What the operator states about the executor's own surroundings.
     pub surroundings: Surroundings,
     /// The guest's system.
     pub rootfs: Rootfs,
@@ -27,21 +29,15 @@ pub struct Plan {
     pub limits: Limits,
     /// Variables handed in on purpose.
     pub env: Vec<(String, String)>,
+    /// The `runsc` to use; the first in the usual places when none.
+    pub runsc: Option<PathBuf>,
 }
-
-/// A plan that a probe has seen working, at or above the floor.
-#[derive(Debug)]
-pub struct Ready {}
-
-/// A started sandbox: init answered and its layers were measured.
-#[derive(Debug)]
-pub struct Running {}
 
 /// Why there is no sandbox.
 #[derive(Debug, thiserror::Error)]
 pub enum SandboxError {
-    /// Refused: too weak, or a layer is missing. Nothing was started.
-    #[error("{reason}; {remedy}")]
+    /// Refused: too weak, or a layer is missing. No guest code ran.
+    #[error("{reason}\n  remedy: {remedy}")]
     Refused {
         /// Why.
         reason: String,
@@ -64,66 +60,209 @@ pub enum SandboxError {
     },
 }
 
-/// Enters a helper (forker, guest init) when the program was started as one; returns otherwise.
-pub fn helper_main() {}
+/// What a tier is good for on this machine, by running it.
+#[derive(Clone, Debug, Serialize)]
+pub struct TierProbe {
+    /// The tier.
+    pub tier: Tier,
+    /// What held, when it works.
+    pub report: Option<Report>,
+    /// Why it does not.
+    pub problem: Option<String>,
+    /// What to install or to set.
+    pub remedy: Option<String>,
+}
 
-impl Host {
-    /// Starts the forker. Must be called before any thread exists.
-    ///
-    /// # Errors
-    /// The system's own.
-    pub fn start() -> std::io::Result<Host> {
-        Ok(Host {})
-    }
+/// How long a sandbox may take to answer.
+const ANSWER: Duration = Duration::from_secs(30);
+
+/// Places where `runsc` is looked for.
+const RUNSC: [&str; 4] =
+    ["/usr/bin/runsc", "/usr/local/bin/runsc", "/usr/local/sbin/runsc", "/opt/gvisor/bin/runsc"];
+
+/// The user and group id that owns a workspace from outside when the executor is root; none when it is an
+/// ordinary user, whose own id is the guest's.
+pub fn guest_owner() -> Option<(u32, u32)> {
+    let id = BASE_ID + GUEST_ID;
+    rustix::process::geteuid().is_root().then_some((id, id))
+}
+
+/// The `runsc` of this machine.
+pub fn find_runsc() -> Option<PathBuf> {
+    RUNSC.iter().map(PathBuf::from).find(|path| is_program(path))
+}
+
+fn is_program(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o111 != 0)
 }
 
 impl Plan {
-    /// Probes, picks the tier, and refuses what is below the floor.
+    /// Launches and measures: a tier counts only when its init has answered and its layers were seen. With
+    /// `auto` the strongest that works is taken; nothing below the floor is ever tried.
     ///
     /// # Errors
-    /// [`SandboxError::Refused`] with the remedy.
-    pub async fn ready(self, _host: &Host) -> Result<Ready, SandboxError> {
-        Ok(Ready {})
+    /// [`SandboxError::Refused`] with the remedy; [`SandboxError::Start`] when a tier asked for by name fails.
+    pub async fn ready(self, host: &Host) -> Result<Ready, SandboxError> {
+        let candidates = match self.tier.fixed() {
+            Some(tier) => vec![tier],
+            None => vec![Tier::Microvm, Tier::Gvisor, Tier::Namespace, Tier::Confined],
+        };
+        let mut problems = Vec::new();
+        let mut below = None;
+        for tier in candidates {
+            let accepted = match tier.accept(self.floor, self.surroundings) {
+                Ok(accepted) => accepted,
+                Err(too_weak) => {
+                    below.get_or_insert(too_weak);
+                    continue;
+                }
+            };
+            match self.attempt(tier, host).await {
+                Ok(ready) => return Ok(ready.accepted(accepted)),
+                Err(problem) => problems.push((tier, problem)),
+            }
+        }
+        Err(refusal(self.tier, self.floor, &problems, below))
+    }
+
+    async fn attempt(&self, tier: Tier, host: &Host) -> Result<Ready, Problem> {
+        let backend = match tier {
+            Tier::Namespace => Backend::Namespace,
+            Tier::Gvisor => {
+                let runsc = self.runsc.clone().or_else(find_runsc).ok_or(Problem::NoRunsc)?;
+                Backend::Gvisor { runsc }
+            }
+            Tier::Microvm | Tier::Confined => return Err(Problem::NotInThisVersion),
+        };
+        let launch = Launch {
+            id: 0,
+            backend,
+            rootfs: match &self.rootfs {
+                Rootfs::Host => None,
+                Rootfs::Folder(folder) => Some(folder.clone()),
+            },
+            workspace: self.workspace.clone(),
+            bounds: Bounds::of(&self.limits),
+            env: self.env.clone(),
+        };
+        match tokio::time::timeout(ANSWER, ready::launch(tier, launch, host)).await {
+            Ok(result) => result,
+            Err(_) => Err(Problem::Silent),
+        }
     }
 }
 
-impl Ready {
-    /// The tier that will be used, and why it was accepted.
-    pub fn tier(&self) -> (Tier, Acceptance) {
-        (Tier::Namespace, Acceptance::Tier)
-    }
+/// Why a tier does not work here.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Problem {
+    #[error("`runsc` is not installed")]
+    NoRunsc,
+    #[error("not in this version")]
+    NotInThisVersion,
+    #[error("it did not answer within {} s", ANSWER.as_secs())]
+    Silent,
+    #[error("{0}")]
+    Start(String),
+    #[error("the layer `{name}` is missing: {detail}")]
+    Layer { name: &'static str, detail: String },
+}
 
-    /// Starts it.
-    ///
-    /// # Errors
-    /// [`SandboxError::Start`].
-    pub async fn start(self) -> Result<Running, SandboxError> {
-        Ok(Running {})
+impl Problem {
+    fn remedy(&self, tier: Tier) -> String {
+        match (self, tier) {
+            (Problem::NoRunsc, _) => "install gVisor: on Debian 12 `scripts/install-runsc` of this project \
+                takes Debian 13's signed package; elsewhere see https://gvisor.dev/docs/user_guide/install/"
+                .to_owned(),
+            (Problem::NotInThisVersion, _) => "use the tier `gvisor`".to_owned(),
+            (Problem::Start(doing), _) if doing.contains("create the namespaces") => user_namespaces(),
+            (Problem::Start(doing), _) if doing.contains("map the ids") => user_namespaces(),
+            (Problem::Start(_) | Problem::Silent | Problem::Layer { .. }, _) => {
+                "run `oubliette doctor` for what this machine can hold".to_owned()
+            }
+        }
     }
 }
 
-impl Running {
-    /// What holds, as measured before any guest code ran.
-    pub fn report(&self) -> Report {
-        Report { tier: Tier::Namespace, engine: String::new(), layers: Vec::new(), start_ms: 0 }
+/// What forbids user namespaces here, by looking at each thing that can.
+fn user_namespaces() -> String {
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
+    if read("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == "1" {
+        return "AppArmor restricts user namespaces: `sysctl -w kernel.apparmor_restrict_unprivileged_userns=0`, \
+            or an AppArmor profile that grants `userns` to this program"
+            .to_owned();
     }
+    if read("/proc/sys/kernel/unprivileged_userns_clone") == "0" {
+        return "this kernel gives user namespaces to root only: `sysctl -w kernel.unprivileged_userns_clone=1`"
+            .to_owned();
+    }
+    if read("/proc/sys/user/max_user_namespaces") == "0" {
+        return "user namespaces are turned off: `sysctl -w user.max_user_namespaces=10000`".to_owned();
+    }
+    "something around this program (a container's seccomp profile, usually) forbids user namespaces: start the \
+     container with `--security-opt seccomp=unconfined --security-opt systempaths=unconfined`"
+        .to_owned()
+}
 
-    /// Runs one call to its end; output is handed on piece by piece, in order, up to `call.output` bytes.
-    ///
-    /// # Errors
-    /// [`SandboxError::Lost`] only when the sandbox was gone before the call began; a loss under way is an
-    /// [`Outcome`] stopped by `sandbox_lost`.
-    pub async fn run(
-        &self,
-        _call: &Call,
-        _cancel: &Cancel,
-        _on_output: &mut (dyn FnMut(Stream, &[u8]) + Send),
-    ) -> Result<Outcome, SandboxError> {
-        Err(SandboxError::Lost { doing: "not written yet".to_owned() })
+fn refusal(
+    asked: TierChoice,
+    floor: Tier,
+    problems: &[(Tier, Problem)],
+    below: Option<BelowFloor>,
+) -> SandboxError {
+    let accept_less = |tier: Tier| {
+        format!(
+            "accept less on purpose with `--floor {tier}` (`floor = \"{tier}\"`), or state the executor's own \
+             surroundings (`surroundings = \"gvisor\"|\"microvm\"`)"
+        )
+    };
+    let seen: Vec<String> = problems.iter().map(|(tier, p)| format!("{tier}: {p}")).collect();
+    match (asked.fixed(), problems.last(), below) {
+        // Asked for by name and too weak: it was not even tried.
+        (Some(tier), _, Some(too_weak)) => SandboxError::Refused {
+            reason: too_weak.to_string(),
+            remedy: format!("use a tier at or above `{floor}`, or {}", accept_less(tier)),
+        },
+        (Some(tier), Some((_, problem)), None) => SandboxError::Refused {
+            reason: format!("the tier `{tier}` does not work here: {problem}"),
+            remedy: problem.remedy(tier),
+        },
+        _ => {
+            // The tier nearest to the floor is the one a remedy is worth most for.
+            let remedy = problems.last().map(|(tier, p)| p.remedy(*tier)).unwrap_or_default();
+            SandboxError::Refused {
+                reason: format!("no tier at or above the floor `{floor}` works here ({})", seen.join("; ")),
+                remedy: format!("{remedy}; or {}", accept_less(Tier::Namespace)),
+            }
+        }
     }
+}
 
-    /// Destroys it: when this returns, no process, mount or cgroup of it is left.
-    pub async fn destroy(self) -> Report {
-        self.report()
+/// Runs every tier once, strongest first, with an empty workspace at `folder`, whatever the floor.
+pub async fn probe(host: &Host, folder: &Path) -> Vec<TierProbe> {
+    let mut probes = Vec::new();
+    for tier in [Tier::Microvm, Tier::Gvisor, Tier::Namespace, Tier::Confined] {
+        let plan = Plan {
+            tier: TierChoice::Auto,
+            floor: Tier::Confined,
+            surroundings: Surroundings::None,
+            rootfs: Rootfs::Host,
+            workspace: folder.to_path_buf(),
+            limits: Limits::default(),
+            env: Vec::new(),
+            runsc: None,
+        };
+        probes.push(match plan.attempt(tier, host).await {
+            Ok(ready) => {
+                let report = ready.start().destroy().await;
+                TierProbe { tier, report: Some(report), problem: None, remedy: None }
+            }
+            Err(problem) => TierProbe {
+                tier,
+                report: None,
+                problem: Some(problem.to_string()),
+                remedy: Some(problem.remedy(tier)),
+            },
+        });
     }
+    probes
 }

@@ -1,0 +1,220 @@
+//! The executor's end of a guest's channel. What arrives is hostile: it is bounded, sorted by call, and nothing
+//! else; a guest that breaks the protocol loses its sandbox.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::unix::pipe;
+use tokio::sync::{Mutex as AsyncMutex, mpsc};
+
+use crate::wire::{Decoder, End, Frame, Hello, Kind, PIECE, Start};
+use crate::{Job, Stream};
+
+/// Pieces of output that wait for a slow reader; then the guest waits.
+const WAITING: usize = 16;
+/// Bytes of the log stream that are kept for an error message.
+const LOG: usize = 8 << 10;
+
+/// What arrives for a call.
+#[derive(Debug)]
+pub(crate) enum Arrival {
+    /// Output.
+    Output(Stream, Vec<u8>),
+    /// The end.
+    End(End),
+}
+
+type Calls = Arc<Mutex<HashMap<u32, mpsc::Sender<Arrival>>>>;
+
+/// An open channel. Reading goes on in a task of its own until the guest's end closes.
+#[derive(Debug)]
+pub(crate) struct Channel {
+    to_guest: AsyncMutex<pipe::Sender>,
+    calls: Calls,
+    reader: tokio::task::JoinHandle<()>,
+}
+
+/// The executor's ends of the pipes, and the guest's.
+pub(crate) struct Pipes {
+    to_guest: OwnedFd,
+    from_guest: OwnedFd,
+    log: OwnedFd,
+    /// Input, output and log as the guest gets them.
+    pub(crate) theirs: [OwnedFd; 3],
+}
+
+/// Why a channel broke.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ChannelError {
+    #[error("the guest's init did not answer: {log}")]
+    Silent { log: String },
+    #[error("the guest broke the protocol")]
+    Protocol,
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+impl Pipes {
+    pub(crate) fn new() -> io::Result<Pipes> {
+        let (in_read, in_write) = io::pipe()?;
+        let (out_read, out_write) = io::pipe()?;
+        let (log_read, log_write) = io::pipe()?;
+        Ok(Pipes {
+            to_guest: in_write.into(),
+            from_guest: out_read.into(),
+            log: log_read.into(),
+            theirs: [in_read.into(), out_write.into(), log_write.into()],
+        })
+    }
+
+    /// Waits for init's first word, then opens the channel.
+    pub(crate) async fn open(self) -> Result<(Hello, Channel), ChannelError> {
+        let Pipes { to_guest, from_guest, log, theirs } = self;
+        drop(theirs);
+        let to_guest = pipe::Sender::from_owned_fd(nonblocking(to_guest)?)?;
+        let mut from_guest = pipe::Receiver::from_owned_fd(nonblocking(from_guest)?)?;
+        let mut log = pipe::Receiver::from_owned_fd(nonblocking(log)?)?;
+        let mut decoder = Decoder::default();
+        let mut buffer = vec![0; PIECE];
+        let first = loop {
+            let n = from_guest.read(&mut buffer).await?;
+            if n == 0 {
+                return Err(ChannelError::Silent { log: read_log(&mut log).await });
+            }
+            decoder.push(&buffer[..n]);
+            if let Some(frame) = decoder.next().map_err(|_| ChannelError::Protocol)? {
+                break frame;
+            }
+        };
+        if first.kind != Kind::Hello {
+            return Err(ChannelError::Protocol);
+        }
+        let hello = serde_json::from_slice(&first.payload).map_err(|_| ChannelError::Protocol)?;
+        let calls: Calls = Arc::default();
+        let reader = tokio::spawn(read(from_guest, decoder, buffer, Arc::clone(&calls), log));
+        Ok((hello, Channel { to_guest: AsyncMutex::new(to_guest), calls, reader }))
+    }
+}
+
+impl Channel {
+    /// Starts a call; what comes of it arrives on the receiver, which closes without an end when the sandbox
+    /// is lost.
+    pub(crate) async fn start(
+        &self,
+        call: u32,
+        job: &Job,
+        stdin: &[u8],
+    ) -> io::Result<mpsc::Receiver<Arrival>> {
+        let (tx, rx) = mpsc::channel(WAITING);
+        if self.reader.is_finished() {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        lock(&self.calls).insert(call, tx);
+        let mut payload = serde_json::to_vec(&Start { job: job.clone() })?;
+        payload.push(b'\n');
+        payload.extend_from_slice(stdin);
+        self.send(&Frame::new(Kind::Start, call, payload)).await?;
+        Ok(rx)
+    }
+
+    /// Kills everything a call started.
+    pub(crate) async fn kill(&self, call: u32) -> io::Result<()> {
+        self.send(&Frame::new(Kind::Kill, call, Vec::new())).await
+    }
+
+    /// Nothing more is wanted of a call.
+    pub(crate) fn forget(&self, call: u32) {
+        lock(&self.calls).remove(&call);
+    }
+
+    async fn send(&self, frame: &Frame) -> io::Result<()> {
+        self.to_guest.lock().await.write_all(&frame.encode()).await
+    }
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        self.reader.abort();
+    }
+}
+
+/// Reads until the guest's end closes or breaks the protocol; then no call gets anything any more.
+async fn read(
+    mut from_guest: pipe::Receiver,
+    mut decoder: Decoder,
+    mut buffer: Vec<u8>,
+    calls: Calls,
+    mut log: pipe::Receiver,
+) {
+    let mut log_buffer = [0; 1024];
+    let mut log_open = true;
+    'channel: loop {
+        loop {
+            match decoder.next() {
+                Ok(Some(frame)) => {
+                    if !deliver(frame, &calls).await {
+                        break 'channel;
+                    }
+                }
+                Ok(None) => break,
+                Err(_) => break 'channel,
+            }
+        }
+        tokio::select! {
+            // Read and thrown away: a guest must not be able to block on it.
+            n = log.read(&mut log_buffer), if log_open => log_open = matches!(n, Ok(n) if n > 0),
+            n = from_guest.read(&mut buffer) => match n {
+                Ok(n) if n > 0 => decoder.push(&buffer[..n]),
+                _ => break,
+            },
+        }
+    }
+    lock(&calls).clear();
+}
+
+/// Hands a frame to its call; false when it is none a guest may send.
+async fn deliver(frame: Frame, calls: &Calls) -> bool {
+    let arrival = match frame.kind {
+        Kind::Stdout => Arrival::Output(Stream::Stdout, frame.payload),
+        Kind::Stderr => Arrival::Output(Stream::Stderr, frame.payload),
+        Kind::End => match serde_json::from_slice(&frame.payload) {
+            Ok(end) => Arrival::End(end),
+            Err(_) => return false,
+        },
+        Kind::Hello | Kind::Start | Kind::Kill => return false,
+    };
+    // A call nobody asked for, or asks for any more, is nobody's: dropped.
+    let to = lock(calls).get(&frame.call).cloned();
+    if let Some(to) = to
+        && to.send(arrival).await.is_err()
+    {
+        lock(calls).remove(&frame.call);
+    }
+    true
+}
+
+async fn read_log(log: &mut pipe::Receiver) -> String {
+    let mut text = Vec::new();
+    let mut buffer = [0; 1024];
+    while text.len() < LOG {
+        match log.read(&mut buffer).await {
+            Ok(n) if n > 0 => text.extend_from_slice(&buffer[..n]),
+            _ => break,
+        }
+    }
+    let text = String::from_utf8_lossy(&text);
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect::<String>().trim().to_owned()
+}
+
+fn nonblocking(fd: OwnedFd) -> io::Result<OwnedFd> {
+    let flags = rustix::fs::fcntl_getfl(&fd)?;
+    rustix::fs::fcntl_setfl(&fd, flags | rustix::fs::OFlags::NONBLOCK)?;
+    Ok(fd)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,292 @@
+//! The forker: the one process that starts sandboxes, and their parent.
+//!
+//! It has one thread and little memory, so that a clone is cheap and safe; it has the executor's ids but none of
+//! its environment, files or keys. It reads requests from one socket, which is its standard input, and when that
+//! closes (the executor ended, or was killed) it kills every sandbox, removes what it made for them, and ends.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendFlags, recvmsg, sendmsg,
+};
+
+use crate::cgroup::Cgroup;
+use crate::inside::{self, Taken};
+use crate::launch::{Ask, BASE_ID, Backend, GUEST_ID, ID_COUNT, Launch, Tell};
+use crate::sys::{self, Fork};
+
+/// Largest request or answer.
+pub(crate) const MAX_MESSAGE: usize = 128 << 10;
+/// Descriptors that come with a launch.
+const STREAMS: usize = 3;
+
+/// Runs until the executor's end of the socket closes.
+pub(crate) fn run() -> ! {
+    sys::ignore_terminal_signals();
+    // A session of its own: a Ctrl-C on the terminal is the executor's to handle.
+    let apart = sys::new_session();
+    let code = match apart.and_then(|()| Forker::new()).and_then(|mut forker| forker.serve()) {
+        Ok(()) => 0,
+        Err(e) => {
+            drop(writeln!(io::stderr(), "oubliette forker: {e}"));
+            71
+        }
+    };
+    sys::exit_now(code)
+}
+
+struct Forker {
+    socket: OwnedFd,
+    children: OwnedFd,
+    boxes: BTreeMap<u64, Child>,
+}
+
+/// A sandbox as its parent sees it.
+struct Child {
+    pid: i32,
+    cgroup: Cgroup,
+}
+
+impl Forker {
+    fn new() -> io::Result<Forker> {
+        let socket = io::stdin().as_fd().try_clone_to_owned()?;
+        Ok(Forker { socket, children: sys::child_signals()?, boxes: BTreeMap::new() })
+    }
+
+    fn serve(&mut self) -> io::Result<()> {
+        loop {
+            let mut fds =
+                [PollFd::new(&self.socket, PollFlags::IN), PollFd::new(&self.children, PollFlags::IN)];
+            match poll(&mut fds, None) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(e) => return Err(e.into()),
+            }
+            let (asked, ended) = (!fds[0].revents().is_empty(), !fds[1].revents().is_empty());
+            if ended {
+                self.reap()?;
+            }
+            if asked {
+                match receive(&self.socket)? {
+                    Some((ask, fds)) => self.obey(ask, fds)?,
+                    None => return self.end(),
+                }
+            }
+        }
+    }
+
+    fn obey(&mut self, ask: Ask, fds: Vec<OwnedFd>) -> io::Result<()> {
+        match ask {
+            Ask::Launch(launch) => {
+                let id = launch.id;
+                let answer = match self.launch(&launch, fds) {
+                    Ok(told) => told,
+                    Err(doing) => Tell::Failed { id, doing },
+                };
+                self.tell(&answer)
+            }
+            Ask::Kill { id } => {
+                if let Some(one) = self.boxes.get(&id) {
+                    // It may have ended by itself; then reaping says so.
+                    drop(sys::kill(one.pid, libc::SIGKILL));
+                }
+                Ok(())
+            }
+            Ask::Count { id } => {
+                let counters = self.boxes.get(&id).map(|one| one.cgroup.counters()).unwrap_or_default();
+                self.tell(&Tell::Counted { id, counters })
+            }
+        }
+    }
+
+    fn launch(&mut self, launch: &Launch, fds: Vec<OwnedFd>) -> Result<Tell, String> {
+        let during = |doing: &'static str| move |e: io::Error| format!("{doing}: {e}");
+        let streams: [OwnedFd; STREAMS] =
+            fds.try_into().map_err(|_| "the request came without its streams".to_owned())?;
+        let root = rustix::process::geteuid().is_root();
+        // Private places need root's way through; an ordinary user's own process goes there itself.
+        let taken = if root {
+            Some(Taken::take(launch).map_err(during("open workspace and program"))?)
+        } else {
+            None
+        };
+        let mut cgroup = Cgroup::make(launch.id, &launch.backend, &launch.bounds);
+        let memory_held = cgroup.holds("memory");
+        let (go_read, mut go_write) = io::pipe().map_err(during("make a pipe"))?;
+        let (mut status_read, status_write) = io::pipe().map_err(during("make a pipe"))?;
+        let pid = match sys::clone_into(sys::NAMESPACES) {
+            Ok(Fork::Parent(pid)) => pid,
+            Ok(Fork::Child) => {
+                drop((go_write, status_read));
+                inside::enter(inside::Start {
+                    launch,
+                    go: go_read.into(),
+                    status: status_write.into(),
+                    streams,
+                    taken,
+                    memory_held,
+                })
+            }
+            Err(e) => {
+                drop(cgroup.remove());
+                return Err(format!("create the namespaces: {e}"));
+            }
+        };
+        drop((go_read, status_write, streams, taken));
+        let ids = ids_of(launch, root);
+        let seen = namespaces_that_differ(pid);
+        let prepared = write_maps(pid, ids)
+            .map_err(during("map the ids"))
+            .and_then(|()| cgroup.enter(pid).map_err(during("enter the cgroup")))
+            .and_then(|()| go_write.write_all(b"+").map_err(during("let it go")));
+        drop(go_write);
+        let mut word = String::new();
+        let told = prepared.and_then(|()| {
+            status_read.by_ref().take(4096).read_to_string(&mut word).map_err(during("hear from it"))?;
+            if word == "+" { Ok(()) } else { Err(std::mem::take(&mut word)) }
+        });
+        let cgroup_seen = cgroup.seen();
+        self.boxes.insert(launch.id, Child { pid, cgroup });
+        match told {
+            Ok(()) => Ok(Tell::Launched { id: launch.id, namespaces: seen, cgroup: cgroup_seen, ids }),
+            Err(doing) => {
+                drop(sys::kill(pid, libc::SIGKILL));
+                let doing = if doing.is_empty() { "it ended without a word".to_owned() } else { doing };
+                Err(doing)
+            }
+        }
+    }
+
+    /// Reaps ended sandboxes and tells the executor.
+    fn reap(&mut self) -> io::Result<()> {
+        let mut signals = [0; 1024];
+        let mut from = io::PipeReader::from(self.children.try_clone()?);
+        match from.read(&mut signals) {
+            Ok(_) => {}
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+            Err(e) => return Err(e),
+        }
+        while let Some(reaped) = sys::reap(false) {
+            let Some(id) = self.boxes.iter().find(|(_, b)| b.pid == reaped.pid).map(|(id, _)| *id) else {
+                continue;
+            };
+            let Some(mut one) = self.boxes.remove(&id) else { continue };
+            let counters = one.cgroup.counters();
+            remove_patiently(&mut one.cgroup);
+            let status = match reaped.ended {
+                crate::Ended::Exit(code) => code,
+                crate::Ended::Signal(signal) => 128 + signal,
+                crate::Ended::NotStarted(_) | crate::Ended::Unknown => -1,
+            };
+            self.tell(&Tell::Gone { id, status, counters })?;
+        }
+        Ok(())
+    }
+
+    fn tell(&self, tell: &Tell) -> io::Result<()> {
+        let bytes = serde_json::to_vec(tell).map_err(io::Error::other)?;
+        match send(&self.socket, &bytes, &[]) {
+            // The executor is gone: the next read says so, and everything is put away.
+            Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            other => other,
+        }
+    }
+
+    /// The executor is gone: nothing of its sandboxes may stay.
+    fn end(&mut self) -> io::Result<()> {
+        for one in self.boxes.values() {
+            drop(sys::kill(one.pid, libc::SIGKILL));
+        }
+        while sys::reap(true).is_some() {}
+        for one in self.boxes.values_mut() {
+            remove_patiently(&mut one.cgroup);
+        }
+        Ok(())
+    }
+}
+
+/// A group is busy for a moment after its last process was reaped; the kernel finishes on its own.
+fn remove_patiently(cgroup: &mut Cgroup) {
+    for _ in 0..50 {
+        match cgroup.remove() {
+            Ok(()) => return,
+            Err(_) => std::thread::yield_now(),
+        }
+    }
+}
+
+/// Ids of a sandbox: inside, outside, count.
+fn ids_of(launch: &Launch, root: bool) -> (u32, u32, u32) {
+    match (&launch.backend, root) {
+        // runsc maps its own ids within this range; the guest is the same host id in both tiers.
+        (Backend::Gvisor { .. }, true) => (0, BASE_ID, ID_COUNT),
+        (Backend::Namespace, true) => (GUEST_ID, BASE_ID + GUEST_ID, 1),
+        (Backend::Gvisor { .. }, false) => (0, rustix::process::geteuid().as_raw(), 1),
+        (Backend::Namespace, false) => (GUEST_ID, rustix::process::geteuid().as_raw(), 1),
+    }
+}
+
+fn write_maps(pid: i32, (inside, outside, count): (u32, u32, u32)) -> io::Result<()> {
+    // The group's own number may differ from the user's.
+    let group =
+        if rustix::process::geteuid().is_root() { outside } else { rustix::process::getegid().as_raw() };
+    if count == 1 {
+        fs::write(format!("/proc/{pid}/setgroups"), "deny")?;
+    }
+    fs::write(format!("/proc/{pid}/gid_map"), format!("{inside} {group} {count}"))?;
+    fs::write(format!("/proc/{pid}/uid_map"), format!("{inside} {outside} {count}"))
+}
+
+/// Looked at from outside, before the new process may do anything.
+fn namespaces_that_differ(pid: i32) -> Vec<String> {
+    ["user", "pid_for_children", "mnt", "net", "ipc", "uts"]
+        .into_iter()
+        .filter(|name| {
+            let of = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/{name}")).ok();
+            match (of("self"), of(&pid.to_string())) {
+                (Some(ours), Some(theirs)) => ours != theirs,
+                _ => false,
+            }
+        })
+        .map(|name| name.trim_end_matches("_for_children").to_owned())
+        .collect()
+}
+
+/// Sends a message with descriptors.
+pub(crate) fn send(socket: &OwnedFd, bytes: &[u8], fds: &[std::os::fd::BorrowedFd<'_>]) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() && !control.push(rustix::net::SendAncillaryMessage::ScmRights(fds)) {
+        return Err(io::Error::other("too many descriptors"));
+    }
+    sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+/// Receives a request with its descriptors; `None` when the other end is closed.
+fn receive(socket: &OwnedFd) -> io::Result<Option<(Ask, Vec<OwnedFd>)>> {
+    let mut bytes = vec![0; MAX_MESSAGE];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::CMSG_CLOEXEC;
+    let received = match recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags) {
+        Ok(message) => message,
+        Err(rustix::io::Errno::CONNRESET) => return Ok(None),
+        Err(e) => return Err(e.into()),
+    };
+    if received.bytes == 0 {
+        return Ok(None);
+    }
+    let mut fds = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = message {
+            fds.extend(rights);
+        }
+    }
+    let ask = serde_json::from_slice(&bytes[..received.bytes]).map_err(io::Error::other)?;
+    Ok(Some((ask, fds)))
+}

@@ -1,0 +1,111 @@
+//! `runsc`: its bundle, its flags, and the warden that waits for it.
+
+use std::ffi::CString;
+use std::fs;
+use std::io::{self, Write};
+
+use serde_json::{Value, json};
+
+use crate::launch::{Bounds, GUEST_ID, INIT_PATH, Launch, WORKSPACE, guest_env};
+use crate::{inside, sys};
+
+/// Runs in the wall as its first process: starts runsc and reaps until it ends. Killing this process kills all.
+pub(crate) fn wait_for(launch: &Launch, status: &mut impl Write) -> io::Result<i32> {
+    let single = single_id()?;
+    fs::write("/bundle/config.json", bundle(launch, single).to_string())?;
+    let argv: Vec<CString> = flags(single).iter().filter_map(|s| CString::new(s.as_str()).ok()).collect();
+    let env = [c"PATH=/".to_owned(), c"HOME=/tmp".to_owned(), c"TMPDIR=/tmp".to_owned()];
+    let runsc = inside::child(|| {
+        sys::close_from(3);
+        sys::exec(&c"/runsc".to_owned(), &argv, &env)
+    })?;
+    status.write_all(b"+")?;
+    // The streams belong to runsc alone now: a closed channel must be seen at both ends.
+    let null = fs::OpenOptions::new().read(true).write(true).open("/dev/null")?;
+    for number in 0..3 {
+        sys::place_fd(std::os::fd::AsRawFd::as_raw_fd(&null), number)?;
+    }
+    sys::close_from(3);
+    std::mem::forget(null);
+    while let Some(reaped) = sys::reap(true) {
+        if reaped.pid == runsc {
+            return Ok(match reaped.ended {
+                crate::Ended::Exit(code) => code,
+                crate::Ended::Signal(signal) => 128 + signal,
+                crate::Ended::NotStarted(_) | crate::Ended::Unknown => 70,
+            });
+        }
+    }
+    Ok(70)
+}
+
+/// Whether the user namespace has one id only (an executor that is not root).
+fn single_id() -> io::Result<bool> {
+    let map = fs::read_to_string("/proc/self/uid_map")?;
+    Ok(map.split_whitespace().nth(2) == Some("1"))
+}
+
+fn flags(single: bool) -> Vec<String> {
+    let mut flags = vec![
+        "runsc",
+        "--root=/state",
+        // The outer wall holds the limits; runsc may not touch the host's cgroups.
+        "--ignore-cgroups",
+        "--network=none",
+        // No writable layer over the system: what is read-only stays read-only.
+        "--overlay2=none",
+    ];
+    if single {
+        flags.push("--rootless");
+    }
+    flags.extend(["run", "--bundle=/bundle", "guest"]);
+    flags.into_iter().map(str::to_owned).collect()
+}
+
+fn bundle(launch: &Launch, single: bool) -> Value {
+    let Bounds { memory, file_bytes, tmp, .. } = launch.bounds;
+    // With one id there is only the user itself, which is 0 here and nobody special outside.
+    let id = if single { 0 } else { GUEST_ID };
+    let env: Vec<String> =
+        guest_env(&launch.env).into_iter().map(|(name, value)| format!("{name}={value}")).collect();
+    let size = format!("size={tmp}");
+    json!({
+        "ociVersion": "1.0.0",
+        "process": {
+            "terminal": false,
+            "user": {"uid": id, "gid": id},
+            "args": [INIT_PATH, crate::host::INIT_ARG, bounds_text(&launch.bounds)],
+            "env": env,
+            "cwd": "/",
+            "capabilities": {},
+            "noNewPrivileges": true,
+            "rlimits": [
+                {"type": "RLIMIT_CORE", "soft": 0, "hard": 0},
+                {"type": "RLIMIT_NOFILE", "soft": 1024, "hard": 4096},
+                {"type": "RLIMIT_FSIZE", "soft": file_bytes, "hard": file_bytes},
+                {"type": "RLIMIT_DATA", "soft": memory, "hard": memory},
+            ],
+        },
+        "root": {"path": "/view", "readonly": true},
+        "hostname": "sandbox",
+        "mounts": [
+            {"destination": "/proc", "type": "proc", "source": "proc"},
+            {"destination": "/tmp", "type": "tmpfs", "source": "tmp",
+             "options": ["nosuid", "nodev", "mode=1777", size]},
+            {"destination": "/dev/shm", "type": "tmpfs", "source": "shm",
+             "options": ["nosuid", "nodev", "noexec", "mode=1777", size]},
+            {"destination": WORKSPACE, "type": "bind", "source": "/workspace",
+             "options": ["bind", "rw", "nosuid", "nodev"]},
+        ],
+        "linux": {
+            "namespaces": [
+                {"type": "pid"}, {"type": "mount"}, {"type": "ipc"}, {"type": "uts"}, {"type": "network"},
+            ],
+        },
+    })
+}
+
+/// The bounds that init itself needs, as one argument.
+fn bounds_text(bounds: &Bounds) -> String {
+    serde_json::to_string(bounds).unwrap_or_default()
+}

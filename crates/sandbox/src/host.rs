@@ -1,0 +1,170 @@
+//! The executor's side of the forker.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, recv, socketpair};
+use tokio::sync::mpsc;
+
+use crate::forker::{self, MAX_MESSAGE};
+use crate::launch::{Ask, Bounds, Launch, Tell};
+use crate::{init, sys};
+
+const FORKER_ARG: &str = "__forker";
+/// First argument that makes this program a guest's init.
+pub(crate) const INIT_ARG: &str = "__init";
+
+/// The forker, and through it every sandbox. When the last of these is dropped, everything it started is gone.
+#[derive(Clone, Debug)]
+pub struct Host(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    socket: Arc<OwnedFd>,
+    next: AtomicU64,
+    listeners: Arc<Mutex<HashMap<u64, mpsc::UnboundedSender<Tell>>>>,
+    child: Mutex<std::process::Child>,
+}
+
+/// Enters a helper (forker, guest init) when the program was started as one; returns otherwise.
+///
+/// Must be the first thing in `main`, before any thread exists.
+pub fn helper_main() {
+    let mut args = std::env::args_os().skip(1);
+    let Some(first) = args.next() else { return };
+    if first == FORKER_ARG {
+        forker::run();
+    }
+    if first == INIT_ARG {
+        let bounds: Option<Bounds> =
+            args.next().and_then(|text| serde_json::from_str(text.to_str().unwrap_or_default()).ok());
+        let Some(bounds) = bounds else { sys::exit_now(70) };
+        // In gVisor the engine gave init the guest's environment as its own.
+        let env: Vec<(String, String)> = std::env::vars_os()
+            .filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)))
+            .collect();
+        init::run(&env, &bounds);
+    }
+}
+
+impl Host {
+    /// Starts the forker. Must be called before any other thread exists.
+    ///
+    /// # Errors
+    /// The system's own: no process or socket could be had.
+    pub fn start() -> io::Result<Host> {
+        Host::start_from(Path::new("/proc/self/exe"))
+    }
+
+    /// The same with another program that calls [`helper_main`]: for a test whose own `main` is not ours.
+    ///
+    /// # Errors
+    /// As [`Host::start`].
+    pub fn start_from(program: &Path) -> io::Result<Host> {
+        let (ours, theirs) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        #[expect(clippy::disallowed_methods, reason = "this is the one place that starts the forker")]
+        let child = Command::new(program)
+            .arg(FORKER_ARG)
+            // Keys and everything else of the executor's environment stay here.
+            .env_clear()
+            .current_dir("/")
+            .stdin(Stdio::from(theirs))
+            .stdout(Stdio::null())
+            .spawn()?;
+        let socket = Arc::new(ours);
+        let listeners = Arc::new(Mutex::new(HashMap::new()));
+        let (hear, to) = (Arc::clone(&socket), Arc::clone(&listeners));
+        std::thread::Builder::new().name("forker".to_owned()).spawn(move || listen(&hear, &to))?;
+        Ok(Host(Arc::new(Inner { socket, next: AtomicU64::new(1), listeners, child: Mutex::new(child) })))
+    }
+
+    /// The process id of the forker, parent of every sandbox.
+    pub fn forker_id(&self) -> u32 {
+        lock(&self.0.child).id()
+    }
+
+    /// Asks for a sandbox; answers about it come on the channel.
+    pub(crate) fn launch(
+        &self,
+        make: impl FnOnce(u64) -> Launch,
+        fds: &[BorrowedFd<'_>],
+    ) -> io::Result<(u64, mpsc::UnboundedReceiver<Tell>)> {
+        let id = self.0.next.fetch_add(1, Ordering::Relaxed);
+        let (tx, rx) = mpsc::unbounded_channel();
+        lock(&self.0.listeners).insert(id, tx);
+        let sent = self.ask(&Ask::Launch(Box::new(make(id))), fds);
+        match sent {
+            Ok(()) => Ok((id, rx)),
+            Err(e) => {
+                lock(&self.0.listeners).remove(&id);
+                Err(e)
+            }
+        }
+    }
+
+    /// Asks for the end of a sandbox; `Gone` follows.
+    pub(crate) fn kill(&self, id: u64) -> io::Result<()> {
+        self.ask(&Ask::Kill { id }, &[])
+    }
+
+    /// Asks for counters; `Counted` follows.
+    pub(crate) fn count(&self, id: u64) -> io::Result<()> {
+        self.ask(&Ask::Count { id }, &[])
+    }
+
+    fn ask(&self, ask: &Ask, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let bytes = serde_json::to_vec(ask).map_err(io::Error::other)?;
+        if bytes.len() > MAX_MESSAGE {
+            return Err(io::Error::other("the request is too large"));
+        }
+        forker::send(&self.0.socket, &bytes, fds)
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // The forker sees the closed socket, kills and removes everything, and ends; that is waited for here,
+        // so that nothing of ours is left when the program ends.
+        // Neither fails but when the forker is gone already.
+        rustix::net::shutdown(self.socket.as_fd(), rustix::net::Shutdown::Both).ok();
+        lock(&self.child).wait().ok();
+    }
+}
+
+/// Hands answers to whom they concern, until the forker is gone.
+fn listen(socket: &OwnedFd, listeners: &Mutex<HashMap<u64, mpsc::UnboundedSender<Tell>>>) {
+    let mut bytes = vec![0; MAX_MESSAGE];
+    loop {
+        let n = match recv(socket, bytes.as_mut_slice(), RecvFlags::empty()) {
+            Ok((n, _)) if n > 0 => n,
+            Err(rustix::io::Errno::INTR) => continue,
+            _ => break,
+        };
+        let Ok(tell) = serde_json::from_slice::<Tell>(&bytes[..n]) else { break };
+        let (id, last) = match &tell {
+            Tell::Launched { id, .. } | Tell::Counted { id, .. } => (*id, false),
+            // A sandbox that failed to start is reaped later; nobody waits for that.
+            Tell::Failed { id, .. } | Tell::Gone { id, .. } => (*id, true),
+        };
+        let mut listeners = lock(listeners);
+        if let Some(tx) = listeners.get(&id) {
+            // The receiver may have been dropped: then nobody wants to know.
+            drop(tx.send(tell));
+        }
+        if last {
+            listeners.remove(&id);
+        }
+    }
+    // Closes every channel: each sandbox is known to be lost.
+    lock(listeners).clear();
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

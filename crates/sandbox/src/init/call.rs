@@ -1,0 +1,376 @@
+//! One call inside: its supervisor, its streams, its end.
+//!
+//! A call is over when its first process ended, not when its pipes close. After a short drain, what still holds
+//! one of its output streams is killed: it was left behind. What has let go of both was sent into the background
+//! on purpose (a server) and lives on until the sandbox ends.
+
+use std::ffi::CString;
+use std::io::{self, PipeReader, PipeWriter, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::time::{Duration, Instant};
+
+use rustix::event::PollFlags;
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use serde::{Deserialize, Serialize};
+
+use super::sweep::Kin;
+use super::{file, sweep, walk};
+use crate::launch::Bounds;
+use crate::sys::{self, Fork};
+use crate::wire::{End, Kind};
+use crate::{Ended, Job, Usage};
+
+/// How long output is read on after the first process ended.
+const DRAIN: Duration = Duration::from_millis(200);
+/// How long a killed call may take to be gone before everything in the sandbox is killed with it.
+const SWEEP: Duration = Duration::from_secs(2);
+
+/// A call under way.
+pub(super) struct Running {
+    supervisor: i32,
+    supervisor_gone: bool,
+    stdin: Option<(PipeWriter, Vec<u8>, usize)>,
+    stdout: Option<PipeReader>,
+    stderr: Option<PipeReader>,
+    status: Option<PipeReader>,
+    status_bytes: Vec<u8>,
+    /// What tells a process that holds our pipes: their inode numbers.
+    pipes: [u64; 2],
+    ended: Option<(Status, Instant)>,
+    killed: Option<Instant>,
+    too_many: bool,
+    background: u32,
+}
+
+/// What a supervisor tells of the first process.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct Status {
+    ended: Ended,
+    usage: Usage,
+}
+
+/// Starts a call.
+pub(super) fn start(
+    job: &Job,
+    stdin: Vec<u8>,
+    env: &[(String, String)],
+    bounds: &Bounds,
+) -> io::Result<Running> {
+    let (in_read, in_write) = io::pipe()?;
+    let (out_read, out_write) = io::pipe()?;
+    let (err_read, err_write) = io::pipe()?;
+    let (status_read, status_write) = io::pipe()?;
+    let pipes = [inode(&out_write)?, inode(&err_write)?];
+    match sys::fork()? {
+        Fork::Child => {
+            drop((in_write, out_read, err_read, status_read));
+            supervise(job, env, bounds, in_read, [out_write, err_write], status_write)
+        }
+        Fork::Parent(supervisor) => {
+            drop((in_read, out_write, err_write, status_write));
+            nonblocking(&in_write)?;
+            nonblocking(&out_read)?;
+            nonblocking(&err_read)?;
+            nonblocking(&status_read)?;
+            Ok(Running {
+                supervisor,
+                supervisor_gone: false,
+                stdin: Some((in_write, stdin, 0)),
+                stdout: Some(out_read),
+                stderr: Some(err_read),
+                status: Some(status_read),
+                status_bytes: Vec::new(),
+                pipes,
+                ended: None,
+                killed: None,
+                too_many: false,
+                background: 0,
+            })
+        }
+    }
+}
+
+impl Running {
+    /// The reaper of this call.
+    pub(super) fn supervisor(&self) -> i32 {
+        self.supervisor
+    }
+
+    /// Processes it leaves running on purpose; known once it is over.
+    pub(super) fn background(&self) -> u32 {
+        self.background
+    }
+
+    /// The descriptors that must be looked at, and for what.
+    pub(super) fn waits_for(&self) -> Vec<(BorrowedFd<'_>, PollFlags)> {
+        let mut fds = Vec::new();
+        if let Some((fd, ..)) = &self.stdin {
+            fds.push((fd.as_fd(), PollFlags::OUT));
+        }
+        for fd in [&self.stdout, &self.stderr, &self.status].into_iter().flatten() {
+            fds.push((fd.as_fd(), PollFlags::IN));
+        }
+        fds
+    }
+
+    /// When this call wants to be looked at again, in milliseconds.
+    pub(super) fn due_ms(&self) -> Option<u64> {
+        match (&self.ended, self.killed) {
+            (_, Some(_)) => Some(5),
+            (Some((_, at)), None) => {
+                let left = DRAIN.saturating_sub(at.elapsed());
+                Some(u64::try_from(left.as_millis()).unwrap_or(0).max(1))
+            }
+            (None, None) => None,
+        }
+    }
+
+    /// Writes standard input as far as the program takes it.
+    pub(super) fn feed(&mut self) {
+        let Some((pipe, bytes, from)) = &mut self.stdin else { return };
+        while *from < bytes.len() {
+            match pipe.write(&bytes[*from..]) {
+                Ok(n) => *from += n,
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => return,
+                // The program does not read it: that is its right.
+                Err(_) => break,
+            }
+        }
+        self.stdin = None;
+    }
+
+    /// Reads what the supervisor has to tell.
+    pub(super) fn read_status(&mut self) {
+        let Some(pipe) = &mut self.status else { return };
+        let mut buffer = [0; 512];
+        match pipe.read(&mut buffer) {
+            Ok(0) => {
+                self.status = None;
+                self.settle();
+            }
+            Ok(n) if self.status_bytes.len() < 4096 => self.status_bytes.extend_from_slice(&buffer[..n]),
+            Ok(_) => {}
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+            Err(_) => self.status = None,
+        }
+        if self.status_bytes.last() == Some(&b'\n') {
+            self.settle();
+        }
+    }
+
+    fn settle(&mut self) {
+        if self.ended.is_none() {
+            // A supervisor that died without a word was killed by the guest: its first process is not known.
+            let lost = Status { ended: Ended::Unknown, usage: Usage::default() };
+            let status = serde_json::from_slice(&self.status_bytes).unwrap_or(lost);
+            self.ended = Some((status, Instant::now()));
+        }
+    }
+
+    /// One read from each output stream that has something.
+    pub(super) fn read_output(&mut self, buffer: &mut [u8]) -> Vec<(Kind, Vec<u8>)> {
+        let mut pieces = Vec::new();
+        for (kind, slot) in [(Kind::Stdout, &mut self.stdout), (Kind::Stderr, &mut self.stderr)] {
+            let Some(pipe) = slot else { continue };
+            match pipe.read(buffer) {
+                Ok(0) => *slot = None,
+                Ok(n) => pieces.push((kind, buffer[..n].to_vec())),
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                Err(_) => *slot = None,
+            }
+        }
+        pieces
+    }
+
+    /// A child of init was reaped.
+    pub(super) fn reaped(&mut self, reaped: &sys::Reaped) {
+        if reaped.pid == self.supervisor {
+            self.supervisor_gone = true;
+        }
+    }
+
+    /// Kills everything the call started, wherever it hid.
+    pub(super) fn kill_all(&mut self) {
+        self.killed.get_or_insert_with(Instant::now);
+    }
+
+    /// The bound on processes struck.
+    pub(super) fn too_many_processes(&mut self) {
+        self.too_many = true;
+        self.kill_all();
+    }
+
+    /// Takes the call further; says whether it is over.
+    pub(super) fn advance(&mut self, kin: &Kin) -> bool {
+        if let Some(since) = self.killed {
+            let left = sweep::kill_below(self.supervisor, kin, &|_| true);
+            if left > 0 && since.elapsed() > SWEEP {
+                sweep::kill_everything();
+            }
+            self.read_status();
+            return left == 0 && (self.ended.is_some() || self.supervisor_gone);
+        }
+        let Some((_, at)) = self.ended else { return false };
+        let streams_closed = self.stdout.is_none() && self.stderr.is_none();
+        if !streams_closed && at.elapsed() < DRAIN {
+            return false;
+        }
+        let pipes = self.pipes;
+        let held = sweep::kill_below(self.supervisor, kin, &|pid| sweep::holds(pid, &pipes));
+        if held > 0 {
+            if at.elapsed() > DRAIN + SWEEP {
+                self.kill_all();
+            }
+            return false;
+        }
+        self.background = sweep::below(self.supervisor, kin);
+        true
+    }
+
+    /// What is left to send, and the end.
+    pub(super) fn finish(mut self, buffer: &mut [u8]) -> (Vec<(Kind, Vec<u8>)>, End) {
+        let mut rest = Vec::new();
+        // What was written before the end and still lies in the pipes; bounded by their size.
+        for _ in 0..64 {
+            let pieces = self.read_output(buffer);
+            if pieces.is_empty() {
+                break;
+            }
+            rest.extend(pieces);
+        }
+        let status = match self.ended {
+            Some((status, _)) => status,
+            None => Status { ended: Ended::Unknown, usage: Usage::default() },
+        };
+        let end = End {
+            ended: status.ended,
+            usage: status.usage,
+            background: self.background,
+            too_many_processes: self.too_many,
+        };
+        (rest, end)
+    }
+}
+
+/// The supervisor: reaper of everything the call starts. It ends when nothing of the call is left.
+fn supervise(
+    job: &Job,
+    env: &[(String, String)],
+    bounds: &Bounds,
+    stdin: PipeReader,
+    [stdout, stderr]: [PipeWriter; 2],
+    mut status: PipeWriter,
+) -> ! {
+    let me = rustix::process::getpid();
+    let reaper = match rustix::process::set_child_subreaper(Some(me)) {
+        // An engine without subreapers: init knows, see `Kin`.
+        Err(rustix::io::Errno::INVAL) => Ok(()),
+        other => other,
+    };
+    let ready = reaper.map_err(io::Error::from).and_then(|()| sys::new_session()).and_then(|()| sys::fork());
+    let first = match ready {
+        Ok(Fork::Parent(pid)) => pid,
+        Ok(Fork::Child) => {
+            drop(status);
+            become_program(job, env, bounds, &stdin, &stdout, &stderr)
+        }
+        Err(e) => {
+            tell(&mut status, Ended::NotStarted(e.raw_os_error().unwrap_or(libc::EIO)), Usage::default());
+            sys::exit_now(0)
+        }
+    };
+    drop((stdin, stdout, stderr));
+    while let Some(reaped) = sys::reap(true) {
+        if reaped.pid == first {
+            tell(&mut status, reaped.ended, reaped.usage);
+        }
+    }
+    sys::exit_now(0)
+}
+
+fn tell(status: &mut PipeWriter, ended: Ended, usage: Usage) {
+    let mut line = serde_json::to_vec(&Status { ended, usage }).unwrap_or_default();
+    line.push(b'\n');
+    // Init is gone when this fails, and the sandbox with it.
+    drop(status.write_all(&line));
+}
+
+/// The first process of a call.
+fn become_program(
+    job: &Job,
+    env: &[(String, String)],
+    bounds: &Bounds,
+    stdin: &PipeReader,
+    stdout: &PipeWriter,
+    stderr: &PipeWriter,
+) -> ! {
+    let placed = sys::new_session()
+        .and_then(|()| sys::place_fd(stdin.as_raw_fd(), 0))
+        .and_then(|()| sys::place_fd(stdout.as_raw_fd(), 1))
+        .and_then(|()| sys::place_fd(stderr.as_raw_fd(), 2))
+        .and_then(|()| sys::set_limit(libc::RLIMIT_CPU, bounds.cpu_s, bounds.cpu_s + 5));
+    if placed.is_err() {
+        sys::exit_now(126)
+    }
+    sys::close_from(3);
+    sys::default_signals();
+    match job {
+        Job::File(op) => sys::exit_now(file::serve(op)),
+        Job::Exec { argv, env: extra, cwd } => {
+            let error = exec(argv, env, extra, cwd.as_deref());
+            let name = argv.first().map_or("", String::as_str);
+            // The model and the user read this; the shell's own numbers for it.
+            drop(writeln!(io::stderr(), "{name}: {}", plain(&error)));
+            sys::exit_now(if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 })
+        }
+    }
+}
+
+/// The system's word without its number.
+fn plain(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or_default().to_owned()
+}
+
+fn exec(
+    argv: &[String],
+    env: &[(String, String)],
+    extra: &[(String, String)],
+    cwd: Option<&str>,
+) -> io::Error {
+    let attempt = || -> io::Result<io::Error> {
+        let folder = walk::Workspace::open()?.folder(cwd.unwrap_or("."))?;
+        rustix::process::fchdir(&folder)?;
+        let text = |s: &str| CString::new(s).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput));
+        let args: Vec<CString> = argv.iter().map(|s| text(s)).collect::<io::Result<_>>()?;
+        let mut env: Vec<(String, String)> =
+            env.iter().filter(|(k, _)| !extra.iter().any(|(e, _)| e == k)).cloned().collect();
+        env.extend(extra.iter().cloned());
+        let path = env.iter().find(|(k, _)| k == "PATH").map_or("", |(_, v)| v).to_owned();
+        let env: Vec<CString> =
+            env.iter().map(|(k, v)| text(&format!("{k}={v}"))).collect::<io::Result<_>>()?;
+        let name = argv.first().ok_or(io::ErrorKind::InvalidInput)?;
+        if name.contains('/') {
+            return Ok(sys::exec(&text(name)?, &args, &env));
+        }
+        let mut last = io::Error::from(rustix::io::Errno::NOENT);
+        for folder in path.split(':').filter(|f| !f.is_empty()) {
+            let error = sys::exec(&text(&format!("{folder}/{name}"))?, &args, &env);
+            if error.kind() != io::ErrorKind::NotFound {
+                last = error;
+            }
+        }
+        Ok(last)
+    };
+    attempt().unwrap_or_else(|e| e)
+}
+
+fn inode(fd: &impl AsFd) -> io::Result<u64> {
+    // Not by the standard library: it remembers that `statx` works, and a mended engine takes that away.
+    Ok(rustix::fs::fstat(fd)?.st_ino)
+}
+
+fn nonblocking(fd: &impl AsFd) -> io::Result<()> {
+    let flags = fcntl_getfl(fd)?;
+    Ok(fcntl_setfl(fd, flags | OFlags::NONBLOCK)?)
+}

@@ -1,0 +1,127 @@
+//! What init sees of its own walls before any guest code has run.
+
+use std::ffi::CString;
+use std::fs;
+use std::io::{self, Read, Write};
+
+use crate::sys::Fork;
+use crate::wire::{Hello, Mend};
+use crate::{filter, rules, sys};
+
+/// Looks at everything that can be seen from inside, and closes the faults of an engine that a filter can close.
+pub(super) fn measure() -> io::Result<Hello> {
+    let uname = rustix::system::uname();
+    let version = uname.version().to_string_lossy().into_owned();
+    let release = uname.release().to_string_lossy().into_owned();
+    // gVisor's own answer to uname and dmesg; a guest kernel's banner in /proc/version.
+    let banner = fs::read_to_string("/proc/version").unwrap_or_default();
+    let gvisor = is_gvisor(&banner, &version);
+    let link_xattr = match (link_xattr_is_broken()?, filter::without_link_xattrs) {
+        (false, _) => Mend::Sound,
+        (true, mend) if mend().is_ok() => Mend::Mended,
+        (true, _) => Mend::Broken,
+    };
+    let status = fs::read_to_string("/proc/self/status")?;
+    Ok(Hello {
+        uid: rustix::process::geteuid().as_raw(),
+        gid: rustix::process::getegid().as_raw(),
+        caps_effective: hex(&status, "CapEff"),
+        caps_bounding: hex(&status, "CapBnd"),
+        no_new_privs: rustix::thread::no_new_privs()?,
+        seccomp: field(&status, "Seccomp").is_some_and(|v| v != "0"),
+        interfaces: interfaces(),
+        kernel: release,
+        gvisor,
+        // No filter helps: what programs fall back to is refused for the same flag.
+        statx: if sys::statx_as_coreutils().is_ok() { Mend::Sound } else { Mend::Broken },
+        link_xattr,
+        // Linux has had them for longer than anything else we need.
+        subreaper: !gvisor || subreapers_work()?,
+        landlock: rules::enforced().to_owned(),
+        root_read_only: root_is_read_only(),
+        mounts: u32::try_from(fs::read_to_string("/proc/self/mounts").unwrap_or_default().lines().count())
+            .unwrap_or(u32::MAX),
+    })
+}
+
+/// gVisor's sentry names itself in its kernel log, and only there in all its versions.
+fn is_gvisor(banner: &str, version: &str) -> bool {
+    // Readable by everybody there, refused to a guest everywhere else.
+    let log = sys::kernel_log().unwrap_or_default();
+    log.contains("gVisor") || banner.contains("gVisor") || version.contains("gVisor")
+}
+
+fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
+    status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
+}
+
+fn hex(status: &str, name: &str) -> u64 {
+    // A field that is missing counts as every capability: the report must not flatter.
+    field(status, name).and_then(|v| u64::from_str_radix(v, 16).ok()).unwrap_or(u64::MAX)
+}
+
+fn interfaces() -> Vec<String> {
+    let text = fs::read_to_string("/proc/net/dev").unwrap_or_default();
+    text.lines().skip(2).filter_map(|line| Some(line.split_once(':')?.0.trim().to_owned())).collect()
+}
+
+fn root_is_read_only() -> bool {
+    let probe = ["/.probe", "/usr/.probe", "/etc/.probe"];
+    probe.iter().all(|path| match fs::write(path, b"") {
+        Ok(()) => {
+            // It should not have worked; it must not stay.
+            drop(fs::remove_file(path));
+            false
+        }
+        Err(_) => true,
+    })
+}
+
+/// What `ls -l` does with a link. In the workspace, because faults depend on what serves the file.
+fn link_xattr_is_broken() -> io::Result<bool> {
+    let path = format!("/tmp/.link-{}", std::process::id());
+    let workspace = format!("/workspace/.link-{}", std::process::id());
+    let mut broken = false;
+    for path in [path, workspace] {
+        match std::os::unix::fs::symlink("nowhere", &path) {
+            Ok(()) => {}
+            Err(_) => continue,
+        }
+        let c = CString::new(path.as_str()).map_err(io::Error::other)?;
+        let answer = sys::link_xattr(&c).raw_os_error();
+        broken |= !matches!(answer, Some(0 | libc::ENODATA | libc::ENOTSUP | libc::EPERM | libc::EACCES));
+        fs::remove_file(&path)?;
+    }
+    Ok(broken)
+}
+
+/// An old gVisor takes the request and does nothing: only doing it tells. A reaper starts a process that starts
+/// another and ends; whose child is the other then?
+fn subreapers_work() -> io::Result<bool> {
+    let (mut read, mut write) = io::pipe()?;
+    if let Fork::Child = sys::fork()? {
+        drop(read);
+        let me = rustix::process::getpid();
+        let asked = rustix::process::set_child_subreaper(Some(me)).is_ok();
+        if let (true, Ok(Fork::Child)) = (asked, sys::fork()) {
+            let parent = rustix::process::getpid();
+            if let Ok(Fork::Child) = sys::fork() {
+                // Bounded: the parent ends at once.
+                while rustix::process::getppid() == Some(parent) {
+                    std::thread::yield_now();
+                }
+                let adopted = rustix::process::getppid() == Some(me);
+                write.write_all(&[u8::from(adopted)]).ok();
+            }
+            sys::exit_now(0)
+        }
+        drop(write);
+        while sys::reap(true).is_some() {}
+        sys::exit_now(0)
+    }
+    drop(write);
+    let mut answer = Vec::new();
+    read.read_to_end(&mut answer)?;
+    while sys::reap(true).is_some() {}
+    Ok(answer == [1])
+}

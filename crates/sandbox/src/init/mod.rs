@@ -1,0 +1,285 @@
+//! The guest's PID 1: one loop over one channel, in every tier the same.
+//!
+//! ```text
+//!            ┌──────────── channel (frames) ────────────┐
+//!   executor │ Start, Kill ─▶        ◀─ Hello, Stdout,  │ init ── supervisor ── program ── ...
+//!            │                          Stderr, End     │        └ one per call, reaps what it leaves
+//!            └──────────────────────────────────────────┘
+//! ```
+//!
+//! Each call gets a supervisor: a small process that is the reaper of everything below it, so that a daemon, a
+//! double fork or a new session still has a line that leads to its call. Init itself runs nothing, opens nothing
+//! by name and never blocks; when the channel closes it ends, and everything with it.
+
+mod call;
+mod file;
+mod measure;
+mod sweep;
+mod walk;
+
+use std::collections::BTreeMap;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::launch::{Bounds, guest_env};
+use crate::sys;
+use crate::wire::{Decoder, End, Frame, Kind, PIECE, Start};
+use call::Running;
+use sweep::Kin;
+
+/// Processes are counted this often where the kernel does not count them itself.
+const COUNT_EVERY_MS: u64 = 100;
+
+/// Runs as PID 1 until the channel closes. The channel is descriptors 0 and 1.
+pub(crate) fn run(extra: &[(String, String)], bounds: &Bounds) -> ! {
+    // Only the three streams are ours; whatever else was inherited must not be seen by a guest.
+    sys::close_from(3);
+    sys::ignore_terminal_signals();
+    let code = match Init::new(extra, bounds).and_then(|mut init| init.serve()) {
+        Ok(()) => 0,
+        Err(e) => {
+            // The log stream; a failure to write it has no one left to hear of it.
+            drop(writeln!(io::stderr(), "init: {e}"));
+            71
+        }
+    };
+    sys::exit_now(code)
+}
+
+struct Init {
+    channel_in: OwnedFd,
+    channel_out: OwnedFd,
+    children: OwnedFd,
+    env: Vec<(String, String)>,
+    bounds: Bounds,
+    /// Whether init must count processes itself.
+    count: bool,
+    calls: BTreeMap<u32, Running>,
+    /// Supervisors of ended calls that still keep a background process.
+    keepers: Vec<i32>,
+    /// A supervisor died: look for what it left.
+    orphaned: bool,
+    /// The engine has no subreapers: see [`Kin`].
+    adopts: bool,
+}
+
+impl Init {
+    fn new(extra: &[(String, String)], bounds: &Bounds) -> io::Result<Init> {
+        let keep = |number: i32| -> io::Result<OwnedFd> {
+            let from = match number {
+                0 => io::stdin().as_fd().try_clone_to_owned()?,
+                _ => io::stdout().as_fd().try_clone_to_owned()?,
+            };
+            Ok(rustix::io::fcntl_dupfd_cloexec(&from, 16)?)
+        };
+        let (channel_in, channel_out) = (keep(0)?, keep(1)?);
+        let null = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null")?;
+        sys::place_fd(null.as_raw_fd(), 0)?;
+        sys::place_fd(null.as_raw_fd(), 1)?;
+        drop(null);
+        rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+        // A home that can be written; programs expect one.
+        match std::fs::create_dir("/tmp/home") {
+            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
+            _ => {}
+        }
+        let hello = measure::measure()?;
+        let (count, adopts) = (hello.gvisor, !hello.subreaper);
+        let mut init = Init {
+            channel_in,
+            channel_out,
+            children: sys::child_signals()?,
+            env: guest_env(extra),
+            bounds: bounds.clone(),
+            count,
+            calls: BTreeMap::new(),
+            keepers: Vec::new(),
+            orphaned: false,
+            adopts,
+        };
+        let payload = serde_json::to_vec(&hello).map_err(io::Error::other)?;
+        init.send(&Frame::new(Kind::Hello, 0, payload))?;
+        Ok(init)
+    }
+
+    fn serve(&mut self) -> io::Result<()> {
+        let mut decoder = Decoder::default();
+        let mut buffer = vec![0; PIECE];
+        loop {
+            let ready = self.wait()?;
+            if ready.channel {
+                let mut channel = io::PipeReader::from(self.channel_in.try_clone()?);
+                let n = channel.read(&mut buffer)?;
+                if n == 0 {
+                    return Ok(());
+                }
+                decoder.push(&buffer[..n]);
+                while let Some(frame) = decoder.next().map_err(io::Error::other)? {
+                    self.obey(frame)?;
+                }
+            }
+            if ready.children {
+                self.reap()?;
+            }
+            for id in ready.calls {
+                self.relay(id, &mut buffer)?;
+            }
+            self.advance()?;
+        }
+    }
+
+    /// Waits for anything to happen; bounded where a call is being drained or processes are counted.
+    fn wait(&self) -> io::Result<Ready> {
+        let mut ids = Vec::new();
+        let mut fds =
+            vec![PollFd::new(&self.channel_in, PollFlags::IN), PollFd::new(&self.children, PollFlags::IN)];
+        for (id, call) in &self.calls {
+            for (fd, flags) in call.waits_for() {
+                ids.push(*id);
+                fds.push(PollFd::from_borrowed_fd(fd, flags));
+            }
+        }
+        let timeout = if self.orphaned { Some(5) } else { None };
+        let timeout = timeout
+            .or_else(|| self.calls.values().filter_map(Running::due_ms).min())
+            .or_else(|| (self.count && !self.calls.is_empty()).then_some(COUNT_EVERY_MS));
+        let timeout =
+            timeout.map(|ms| if self.count { ms.min(COUNT_EVERY_MS) } else { ms }).map(|ms| Timespec {
+                tv_sec: i64::try_from(ms / 1000).unwrap_or(i64::MAX),
+                tv_nsec: i64::try_from((ms % 1000) * 1_000_000).unwrap_or(0),
+            });
+        match poll(&mut fds, timeout.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+        let hit = |fd: &PollFd<'_>| !fd.revents().is_empty();
+        let mut calls: Vec<u32> =
+            ids.iter().zip(&fds[2..]).filter(|(_, fd)| hit(fd)).map(|(id, _)| *id).collect();
+        calls.dedup();
+        Ok(Ready { channel: hit(&fds[0]), children: hit(&fds[1]), calls })
+    }
+
+    fn obey(&mut self, frame: Frame) -> io::Result<()> {
+        match frame.kind {
+            Kind::Start => {
+                let split = frame.payload.iter().position(|b| *b == b'\n');
+                let (head, stdin) = match split {
+                    Some(at) => (&frame.payload[..at], frame.payload[at + 1..].to_vec()),
+                    None => (&frame.payload[..], Vec::new()),
+                };
+                let start: Start = serde_json::from_slice(head).map_err(io::Error::other)?;
+                match call::start(&start.job, stdin, &self.env, &self.bounds) {
+                    Ok(running) => {
+                        self.calls.insert(frame.call, running);
+                        Ok(())
+                    }
+                    Err(e) => {
+                        let end = End {
+                            ended: crate::Ended::NotStarted(e.raw_os_error().unwrap_or(libc::EIO)),
+                            usage: crate::Usage::default(),
+                            background: 0,
+                            too_many_processes: false,
+                        };
+                        self.send_end(frame.call, &end)
+                    }
+                }
+            }
+            Kind::Kill => {
+                if let Some(call) = self.calls.get_mut(&frame.call) {
+                    call.kill_all();
+                }
+                Ok(())
+            }
+            Kind::Hello | Kind::Stdout | Kind::Stderr | Kind::End => {
+                Err(io::Error::other("a frame that only a guest sends"))
+            }
+        }
+    }
+
+    /// Reaps what ended: supervisors, and orphans whose supervisor is gone.
+    fn reap(&mut self) -> io::Result<()> {
+        let mut signals = [0; 512];
+        let mut from = io::PipeReader::from(self.children.try_clone()?);
+        match from.read(&mut signals) {
+            Ok(_) => {}
+            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+            Err(e) => return Err(e),
+        }
+        while let Some(reaped) = sys::reap(false) {
+            self.keepers.retain(|pid| *pid != reaped.pid);
+            self.orphaned = true;
+            for call in self.calls.values_mut() {
+                call.reaped(&reaped);
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves bytes of one call: its standard input in, its output and its status out.
+    fn relay(&mut self, id: u32, buffer: &mut [u8]) -> io::Result<()> {
+        let Some(call) = self.calls.get_mut(&id) else { return Ok(()) };
+        call.feed();
+        call.read_status();
+        let mut frames = Vec::new();
+        for (kind, piece) in call.read_output(buffer) {
+            frames.push(Frame::new(kind, id, piece));
+        }
+        for frame in frames {
+            self.send(&frame)?;
+        }
+        Ok(())
+    }
+
+    /// Ends the calls that are done, and the ones that have too many processes.
+    fn advance(&mut self) -> io::Result<()> {
+        if self.count && !self.calls.is_empty() {
+            let bound = usize::try_from(self.bounds.processes).unwrap_or(usize::MAX);
+            // Init and one supervisor a call are ours.
+            if sweep::count().saturating_sub(1 + self.calls.len()) > bound {
+                for call in self.calls.values_mut() {
+                    call.too_many_processes();
+                }
+            }
+        }
+        let kin = Kin {
+            supervisors: self.calls.values().map(Running::supervisor).chain(self.keepers.clone()).collect(),
+            adopted: self.adopts,
+        };
+        if self.orphaned {
+            self.orphaned = !self.adopts && sweep::kill_orphans(&kin) > 0;
+        }
+        let done: Vec<u32> =
+            self.calls.iter_mut().filter_map(|(id, call)| call.advance(&kin).then_some(*id)).collect();
+        for id in done {
+            if let Some(call) = self.calls.remove(&id) {
+                if call.background() > 0 {
+                    self.keepers.push(call.supervisor());
+                }
+                let mut buffer = vec![0; PIECE];
+                let (rest, end) = call.finish(&mut buffer);
+                for (kind, piece) in rest {
+                    self.send(&Frame::new(kind, id, piece))?;
+                }
+                self.send_end(id, &end)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn send_end(&mut self, id: u32, end: &End) -> io::Result<()> {
+        let payload = serde_json::to_vec(end).map_err(io::Error::other)?;
+        self.send(&Frame::new(Kind::End, id, payload))
+    }
+
+    fn send(&mut self, frame: &Frame) -> io::Result<()> {
+        io::PipeWriter::from(self.channel_out.try_clone()?).write_all(&frame.encode())
+    }
+}
+
+struct Ready {
+    channel: bool,
+    children: bool,
+    calls: Vec<u32>,
+}

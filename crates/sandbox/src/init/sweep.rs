@@ -1,0 +1,168 @@
+//! Finding and killing what a call left, by the line of parents in `/proc`.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use crate::sys;
+
+/// A process as `/proc` tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Seen {
+    pid: i32,
+    parent: i32,
+    dead: bool,
+}
+
+/// Init's own children: who is a supervisor, and what the rest of them is.
+pub(super) struct Kin {
+    /// Supervisors of calls, running or ended.
+    pub(super) supervisors: Vec<i32>,
+    /// The engine has no subreapers (an old gVisor): what a call leaves hangs at init, and cannot be told from
+    /// what other calls left. It then counts as every call's own.
+    pub(super) adopted: bool,
+}
+
+/// Processes in the sandbox, init included.
+pub(super) fn count() -> usize {
+    fs::read_dir("/proc").map_or(0, |dir| dir.filter_map(|e| pid_of(&e.ok()?)).count())
+}
+
+/// Living descendants of a supervisor.
+pub(super) fn below(supervisor: i32, kin: &Kin) -> u32 {
+    u32::try_from(family(&snapshot(), supervisor, kin).len()).unwrap_or(u32::MAX)
+}
+
+/// Kills the descendants of a supervisor that `which` picks; says how many such were found alive.
+///
+/// All are stopped before any is killed: a stopped process cannot fork, so that a fork bomb is outrun.
+pub(super) fn kill_below(supervisor: i32, kin: &Kin, which: &dyn Fn(i32) -> bool) -> usize {
+    let found: Vec<i32> =
+        family(&snapshot(), supervisor, kin).into_iter().filter(|pid| which(*pid)).collect();
+    kill_these(&found);
+    found.len()
+}
+
+fn kill_these(found: &[i32]) {
+    for signal in [libc::SIGSTOP, libc::SIGKILL] {
+        for pid in found {
+            // A process that ended in between is what we want.
+            drop(sys::kill(*pid, signal));
+        }
+    }
+}
+
+/// Kills every process of the sandbox but init: the kernel does it in one step that no fork can slip through.
+pub(super) fn kill_everything() {
+    // Nothing to kill is fine.
+    drop(sys::kill(-1, libc::SIGKILL));
+}
+
+/// Whether a process holds one of these pipes. One that cannot be looked at is taken to hold them.
+pub(super) fn holds(pid: i32, pipes: &[u64; 2]) -> bool {
+    let Ok(dir) = fs::read_dir(format!("/proc/{pid}/fd")) else { return true };
+    dir.filter_map(Result::ok).filter_map(|e| fs::read_link(e.path()).ok()).any(|target| {
+        let text = target.to_string_lossy();
+        pipes.iter().any(|inode| *text == format!("pipe:[{inode}]"))
+    })
+}
+
+fn snapshot() -> Vec<Seen> {
+    let Ok(dir) = fs::read_dir("/proc") else { return Vec::new() };
+    dir.filter_map(|entry| {
+        let pid = pid_of(&entry.ok()?)?;
+        parse(pid, &fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    })
+    .collect()
+}
+
+fn pid_of(entry: &fs::DirEntry) -> Option<i32> {
+    entry.file_name().to_str()?.parse().ok()
+}
+
+/// `pid (name) state ppid ...`: the name may hold anything, so the last bracket counts.
+fn parse(pid: i32, stat: &str) -> Option<Seen> {
+    let rest = &stat[stat.rfind(')')? + 1..];
+    let mut fields = rest.split_whitespace();
+    let state = fields.next()?;
+    let parent = fields.next()?.parse().ok()?;
+    Some(Seen { pid, parent, dead: matches!(state, "Z" | "X") })
+}
+
+/// Kills what hangs at init itself and is no supervisor: a guest that kills its supervisor does not get away.
+/// Says how many such were found alive.
+pub(super) fn kill_orphans(kin: &Kin) -> usize {
+    let found = orphans(&snapshot(), &kin.supervisors);
+    kill_these(&found);
+    found.len()
+}
+
+/// Living children of init that are no supervisors, and all below them.
+fn orphans(all: &[Seen], supervisors: &[i32]) -> Vec<i32> {
+    let mut found = Vec::new();
+    for seen in all.iter().filter(|s| s.parent == 1 && !supervisors.contains(&s.pid)) {
+        if !seen.dead {
+            found.push(seen.pid);
+        }
+        found.extend(descendants(all, seen.pid));
+    }
+    found
+}
+
+/// What a call started, as far as it can be told.
+fn family(all: &[Seen], supervisor: i32, kin: &Kin) -> Vec<i32> {
+    let mut found = descendants(all, supervisor);
+    if kin.adopted {
+        found.extend(orphans(all, &kin.supervisors));
+    }
+    found
+}
+
+/// Living descendants of `supervisor`.
+fn descendants(all: &[Seen], supervisor: i32) -> Vec<i32> {
+    let mut children: BTreeMap<i32, Vec<&Seen>> = BTreeMap::new();
+    for seen in all {
+        children.entry(seen.parent).or_default().push(seen);
+    }
+    let mut found = Vec::new();
+    let mut open = vec![supervisor];
+    while let Some(parent) = open.pop() {
+        for child in children.get(&parent).into_iter().flatten() {
+            if !child.dead {
+                found.push(child.pid);
+            }
+            open.push(child.pid);
+        }
+        // A cycle cannot be in a true table, but a table read while it changes is not quite true.
+        if found.len() > all.len() {
+            break;
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_name_with_brackets_does_not_hide_its_parent() {
+        let seen = parse(7, "7 (a) b) S) R 3 7 7 0 -1").unwrap();
+        assert_eq!(seen, Seen { pid: 7, parent: 3, dead: false });
+    }
+
+    #[test]
+    fn descendants_are_found_at_any_depth_and_the_dead_are_not_counted() {
+        let seen = |pid, parent, dead| Seen { pid, parent, dead };
+        let all = [
+            seen(1, 0, false),
+            seen(5, 1, false),
+            seen(6, 5, false),
+            seen(7, 6, true),
+            seen(8, 7, false),
+            seen(9, 1, false),
+        ];
+        let mut found = descendants(&all, 5);
+        found.sort_unstable();
+        assert_eq!(found, [6, 8]);
+    }
+}

@@ -1,0 +1,191 @@
+//! Names beneath the workspace, resolved by descriptor.
+//!
+//! Each part of a path is opened under the folder opened before it and never through a link; links are read and
+//! walked like any other path, `..` goes back to the folder we came from. So nothing outside can be reached, and
+//! a name that is swapped while we walk can only lead to another place inside.
+
+use std::collections::VecDeque;
+use std::ffi::{OsStr, OsString};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, fstat, mkdirat, openat, readlinkat, statat};
+
+use crate::launch::WORKSPACE;
+
+/// Links followed on one way, as many as the kernel follows.
+const MAX_LINKS: u32 = 40;
+
+/// The workspace.
+pub(super) struct Workspace(OwnedFd);
+
+/// The end of a way: a folder that exists, and a name in it that may not.
+pub(super) struct Place {
+    pub(super) folder: OwnedFd,
+    pub(super) name: OsString,
+}
+
+/// Why a path leads nowhere we may go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum WalkError {
+    #[error("the path leaves the workspace")]
+    Outside,
+    #[error("too many links")]
+    Links,
+    #[error(transparent)]
+    System(#[from] rustix::io::Errno),
+}
+
+impl From<WalkError> for std::io::Error {
+    fn from(e: WalkError) -> Self {
+        match e {
+            WalkError::Outside => std::io::Error::from(rustix::io::Errno::XDEV),
+            WalkError::Links => std::io::Error::from(rustix::io::Errno::LOOP),
+            WalkError::System(e) => e.into(),
+        }
+    }
+}
+
+/// Whether missing folders on the way are made.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Missing {
+    Error,
+    Make,
+}
+
+const FOLDER: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+impl Workspace {
+    pub(super) fn open() -> Result<Workspace, WalkError> {
+        Ok(Workspace(openat(CWD, WORKSPACE, FOLDER | OFlags::RDONLY, Mode::empty())?))
+    }
+
+    /// Opens a folder.
+    pub(super) fn folder(&self, path: &str) -> Result<OwnedFd, WalkError> {
+        match self.place(path, Missing::Error)? {
+            Some(place) => Ok(openat(&place.folder, &place.name, FOLDER | OFlags::RDONLY, Mode::empty())?),
+            None => Ok(self.top()?),
+        }
+    }
+
+    /// Opens a regular file for reading; anything else is an error and never waited on.
+    pub(super) fn file(&self, path: &str) -> Result<OwnedFd, WalkError> {
+        let Some(place) = self.place(path, Missing::Error)? else {
+            return Err(rustix::io::Errno::ISDIR.into());
+        };
+        open_regular(&place)
+    }
+
+    /// Where a path ends, links on the way and at its end followed within the workspace.
+    /// `None` is the workspace itself.
+    pub(super) fn place(&self, path: &str, missing: Missing) -> Result<Option<Place>, WalkError> {
+        let mut rest: VecDeque<OsString> = VecDeque::new();
+        // An absolute path means the same place as for a command: beneath /workspace or nowhere.
+        push_front(&mut rest, OsStr::new(path))?;
+        let mut trail = vec![self.top()?];
+        let mut links = 0;
+        let mut last: Option<OsString> = None;
+        while let Some(part) = rest.pop_front() {
+            if part == ".." {
+                if trail.len() == 1 {
+                    return Err(WalkError::Outside);
+                }
+                trail.pop();
+                continue;
+            }
+            if part == "\0root" {
+                trail.truncate(1);
+                continue;
+            }
+            let at = trail.last().ok_or(WalkError::Outside)?;
+            match kind_of(at, &part) {
+                Ok(FileType::Symlink) => {
+                    links += 1;
+                    if links > MAX_LINKS {
+                        return Err(WalkError::Links);
+                    }
+                    let target = readlinkat(at, &part, Vec::new())?;
+                    push_front(&mut rest, OsStr::from_bytes(target.as_bytes()))?;
+                }
+                Ok(FileType::Directory) if !rest.is_empty() => {
+                    trail.push(openat(at, &part, FOLDER | OFlags::PATH, Mode::empty())?);
+                }
+                Ok(_) if rest.is_empty() => last = Some(part),
+                Ok(_) => return Err(rustix::io::Errno::NOTDIR.into()),
+                Err(rustix::io::Errno::NOENT) if rest.is_empty() => last = Some(part),
+                Err(rustix::io::Errno::NOENT) if missing == Missing::Make => {
+                    match mkdirat(at, &part, Mode::from_raw_mode(0o755)) {
+                        Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+                        Err(e) => return Err(e.into()),
+                    }
+                    trail.push(openat(at, &part, FOLDER | OFlags::PATH, Mode::empty())?);
+                }
+                Err(e) => return Err(e.into()),
+            }
+        }
+        let folder = trail.pop().ok_or(WalkError::Outside)?;
+        Ok(match last {
+            Some(name) => Some(Place { folder, name }),
+            // The way ended at a folder itself (`a/..`, `.`): only the workspace is named this way.
+            None if trail.is_empty() => None,
+            None => Some(Place { folder, name: OsString::from(".") }),
+        })
+    }
+
+    fn top(&self) -> Result<OwnedFd, rustix::io::Errno> {
+        openat(&self.0, ".", FOLDER | OFlags::RDONLY, Mode::empty())
+    }
+}
+
+/// Opens the end of a way for reading if it is a regular file.
+pub(super) fn open_regular(place: &Place) -> Result<OwnedFd, WalkError> {
+    // Without blocking: a pipe without a writer must not hold us.
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    if kind_of(&place.folder, &place.name)? == FileType::Directory {
+        return Err(rustix::io::Errno::ISDIR.into());
+    }
+    let fd = openat(&place.folder, &place.name, flags, Mode::empty())?;
+    match FileType::from_raw_mode(fstat(&fd)?.st_mode) {
+        FileType::RegularFile => Ok(fd),
+        _ => Err(rustix::io::Errno::INVAL.into()),
+    }
+}
+
+/// What a name is, its link not followed.
+pub(super) fn look(folder: &OwnedFd, name: &OsStr) -> Result<Stat, rustix::io::Errno> {
+    statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)
+}
+
+fn kind_of(folder: &OwnedFd, name: &OsStr) -> Result<FileType, rustix::io::Errno> {
+    Ok(FileType::from_raw_mode(look(folder, name)?.st_mode))
+}
+
+/// Puts the parts of a path before what is left of the way.
+fn push_front(rest: &mut VecDeque<OsString>, path: &OsStr) -> Result<(), WalkError> {
+    let bytes = path.as_bytes();
+    if bytes.contains(&0) {
+        return Err(rustix::io::Errno::INVAL.into());
+    }
+    let mut parts: Vec<OsString> = Vec::new();
+    let relative = if bytes.first() == Some(&b'/') {
+        let beneath = bytes.strip_prefix(WORKSPACE.as_bytes()).ok_or(WalkError::Outside)?;
+        if !matches!(beneath.first(), None | Some(b'/')) {
+            return Err(WalkError::Outside);
+        }
+        // A marker no name can be: back to the top.
+        parts.push(OsString::from("\0root"));
+        beneath
+    } else {
+        bytes
+    };
+    parts.extend(
+        relative
+            .split(|b| *b == b'/')
+            .filter(|part| !part.is_empty() && *part != b".")
+            .map(|part| OsStr::from_bytes(part).to_owned()),
+    );
+    for part in parts.into_iter().rev() {
+        rest.push_front(part);
+    }
+    Ok(())
+}

@@ -1,0 +1,319 @@
+//! The way in: what a new process does between the clone and the first guest instruction.
+//!
+//! Namespace tier: build the view, pivot into it, give everything up, become init.
+//! gVisor tier: build the same view, put a wall around `runsc` (own root, ids, network, processes), start it and
+//! wait. A broken inner wall then meets the outer one.
+//!
+//! The order matters: trees are taken before anything is covered, the root is changed before `/proc` is ours
+//! alone, ids before capabilities, Landlock and seccomp last because they would forbid what comes before.
+
+use std::fs;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::mount::{
+    MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_change, mount_remount, unmount,
+};
+use rustix::process::{
+    DumpableBehavior, Signal, pivot_root, set_dumpable_behavior, set_parent_process_death_signal,
+};
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, Gid, Uid, set_capabilities, set_keep_capabilities, set_no_new_privs,
+    set_thread_groups, set_thread_res_gid, set_thread_res_uid,
+};
+
+use crate::launch::{Backend, Bounds, GUEST_ID, Launch};
+use crate::sys::{self, Forbid, Fork};
+use crate::view::{self, Trees};
+use crate::{filter, gvisor, init, rules};
+
+/// What the forker hands to the new process.
+pub(crate) struct Start<'a> {
+    pub(crate) launch: &'a Launch,
+    /// One byte comes when ids and cgroup are in place; end-of-file when the forker is gone.
+    pub(crate) go: OwnedFd,
+    /// Where a failure is told, or `+`.
+    pub(crate) status: OwnedFd,
+    /// The guest's input, output and log.
+    pub(crate) streams: [OwnedFd; 3],
+    /// Trees that only root may take, already taken; the process takes its own otherwise.
+    pub(crate) taken: Option<Taken>,
+    /// Whether memory is held by a cgroup.
+    pub(crate) memory_held: bool,
+}
+
+/// Trees of private places.
+pub(crate) struct Taken {
+    pub(crate) workspace: OwnedFd,
+    pub(crate) program: OwnedFd,
+    pub(crate) runsc: Option<OwnedFd>,
+    pub(crate) rootfs: Option<Trees>,
+}
+
+/// A step that failed.
+pub(crate) struct Failure {
+    doing: &'static str,
+    source: io::Error,
+}
+
+/// Names the step of a failure.
+trait During<T> {
+    fn during(self, doing: &'static str) -> Result<T, Failure>;
+}
+
+impl<T, E: Into<io::Error>> During<T> for Result<T, E> {
+    fn during(self, doing: &'static str) -> Result<T, Failure> {
+        self.map_err(|e| Failure { doing, source: e.into() })
+    }
+}
+
+impl Taken {
+    /// Takes the trees of `launch`.
+    pub(crate) fn take(launch: &Launch) -> io::Result<Taken> {
+        let program = fs::read_link("/proc/self/exe")?;
+        let runsc = match &launch.backend {
+            Backend::Namespace => None,
+            Backend::Gvisor { runsc } => Some(view::tree(runsc, Forbid::SuidDevWrite)?),
+        };
+        Ok(Taken {
+            workspace: view::tree(&launch.workspace, Forbid::SuidDev)?,
+            program: view::tree(&program, Forbid::SuidDevWrite)?,
+            runsc,
+            rootfs: launch.rootfs.as_deref().map(Trees::of_folder).transpose()?,
+        })
+    }
+}
+
+/// Runs in the new process and never returns.
+pub(crate) fn enter(mut start: Start<'_>) -> ! {
+    let mut status = io::PipeWriter::from(match start.status.try_clone() {
+        Ok(fd) => fd,
+        Err(_) => sys::exit_now(70),
+    });
+    let failure = match prepare(&mut start) {
+        Ok(()) => match start.launch.backend {
+            Backend::Namespace => match seal_namespace(start.launch, start.memory_held) {
+                Ok(()) => {
+                    if status.write_all(b"+").is_err() {
+                        sys::exit_now(70);
+                    }
+                    drop(status);
+                    drop(start.status);
+                    init::run(&start.launch.env, &start.launch.bounds)
+                }
+                Err(failure) => failure,
+            },
+            Backend::Gvisor { .. } => match gvisor::wait_for(start.launch, &mut status) {
+                Ok(code) => sys::exit_now(code),
+                Err(source) => Failure { doing: "start runsc", source },
+            },
+        },
+        Err(failure) => failure,
+    };
+    let text = format!("{}: {}", failure.doing, failure.source);
+    // Nobody is left to tell when this write fails.
+    drop(status.write_all(text.as_bytes()));
+    sys::exit_now(70)
+}
+
+fn prepare(start: &mut Start<'_>) -> Result<(), Failure> {
+    let mut go = io::PipeReader::from(start.go.try_clone().during("take the start pipe")?);
+    let mut byte = [0];
+    go.read_exact(&mut byte).during("wait for the forker")?;
+    drop(go);
+    become_owner(start.launch).during("take the ids of the user namespace")?;
+    set_parent_process_death_signal(Some(Signal::KILL)).during("tie the life to the forker")?;
+    sys::unshare_cgroup().during("enter a cgroup namespace")?;
+    sys::loopback_up().during("bring loopback up")?;
+    rustix::system::sethostname(b"sandbox").during("set the host name")?;
+    let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+    mount_change("/", private).during("make mounts private")?;
+
+    let taken = match start.taken.take() {
+        Some(taken) => taken,
+        None => Taken::take(start.launch).during("open workspace and program")?,
+    };
+    let rootfs = match taken.rootfs {
+        Some(trees) => trees,
+        None => Trees::of_host().during("open the host's toolchain")?,
+    };
+    let stage = stage(&start.launch.bounds)?;
+    match start.launch.backend {
+        Backend::Namespace => {
+            rootfs.build(&stage).during("build the view")?;
+            view::attach(&taken.workspace, &stage.join("workspace")).during("attach the workspace")?;
+            private_mounts(&stage, &rootfs, &start.launch.bounds)?;
+        }
+        Backend::Gvisor { .. } => {
+            let runsc = taken.runsc.ok_or_else(|| io::Error::other("no tree")).during("open runsc")?;
+            wall(&stage, &rootfs, &taken.workspace, &taken.program, &runsc)?;
+        }
+    }
+    drop((taken.workspace, taken.program, rootfs));
+    rustix::process::chdir(&stage).during("enter the new root")?;
+    pivot_root(".", ".").during("change the root")?;
+    unmount(".", UnmountFlags::DETACH).during("let the old root go")?;
+    rustix::process::chdir("/").during("enter the new root")?;
+    if start.launch.backend == Backend::Namespace {
+        let flags = MountFlags::BIND | MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV;
+        mount_remount("/", flags, c"").during("make the root read-only")?;
+    }
+    streams(start)?;
+    limits(&start.launch.bounds, start.memory_held).during("set the limits")
+}
+
+/// Takes the ids that own the namespace, with all capabilities over it and none outside.
+fn become_owner(launch: &Launch) -> io::Result<()> {
+    let id = match launch.backend {
+        Backend::Namespace => GUEST_ID,
+        // runsc wants to be root of its namespace.
+        Backend::Gvisor { .. } => 0,
+    };
+    if rustix::process::getuid().as_raw() != id {
+        set_keep_capabilities(true)?;
+        // A single-id map forbids setgroups; where it is allowed the host's groups must go.
+        match set_thread_groups(&[]) {
+            Ok(()) | Err(rustix::io::Errno::PERM) => {}
+            Err(e) => return Err(e.into()),
+        }
+        let gid = Gid::from_raw(id);
+        set_thread_res_gid(gid, gid, gid)?;
+        let uid = Uid::from_raw(id);
+        set_thread_res_uid(uid, uid, uid)?;
+        let all = CapabilitySet::all();
+        let held = rustix::thread::capabilities(None)?.permitted & all;
+        set_capabilities(
+            None,
+            CapabilitySets { effective: held, permitted: held, inheritable: CapabilitySet::empty() },
+        )?;
+    }
+    Ok(())
+}
+
+/// An empty file system of ours over a folder that every host has.
+fn stage(bounds: &Bounds) -> Result<PathBuf, Failure> {
+    let at = ["/tmp", "/mnt", "/var", "/usr"]
+        .into_iter()
+        .map(Path::new)
+        .find(|p| fs::symlink_metadata(p).is_ok_and(|m| m.is_dir()))
+        .ok_or_else(|| io::Error::other("no folder to mount on"))
+        .during("find a place for the new root")?;
+    // Holds names, links and the copied part of /etc only; runsc keeps its state here too.
+    let data = format!("size={},nr_inodes=8192,mode=755", (64_u64 << 20).min(bounds.tmp.max(16 << 20)));
+    mount("oubliette", at, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, c_text(&data).as_deref())
+        .during("mount the new root")?;
+    Ok(at.to_path_buf())
+}
+
+fn c_text(text: &str) -> Option<std::ffi::CString> {
+    std::ffi::CString::new(text).ok()
+}
+
+/// `/tmp`, `/proc` and `/dev` of a guest in the namespace tier.
+fn private_mounts(root: &Path, trees: &Trees, bounds: &Bounds) -> Result<(), Failure> {
+    let quiet = MountFlags::NOSUID | MountFlags::NODEV;
+    let tmp = format!("size={},nr_inodes={},mode=1777", bounds.tmp, bounds.files.max(1024));
+    let tmp = c_text(&tmp);
+    mount("tmp", root.join("tmp"), "tmpfs", quiet, tmp.as_deref()).during("mount /tmp")?;
+    mount("proc", root.join("proc"), "proc", quiet | MountFlags::NOEXEC, None).during("mount /proc")?;
+    let dev = root.join("dev");
+    let small = c_text("size=64k,nr_inodes=64,mode=755");
+    mount("dev", &dev, "tmpfs", MountFlags::NOSUID | MountFlags::NOEXEC, small.as_deref())
+        .during("mount /dev")?;
+    trees.build_dev(&dev).during("fill /dev")?;
+    mount("shm", dev.join("shm"), "tmpfs", quiet | MountFlags::NOEXEC, tmp.as_deref())
+        .during("mount /dev/shm")?;
+    fs::create_dir(dev.join("pts")).during("make /dev/pts")?;
+    let pts = c_text("newinstance,ptmxmode=0666,mode=620");
+    mount("pts", dev.join("pts"), "devpts", MountFlags::NOSUID | MountFlags::NOEXEC, pts.as_deref())
+        .during("mount /dev/pts")?;
+    std::os::unix::fs::symlink("pts/ptmx", dev.join("ptmx")).during("link /dev/ptmx")
+}
+
+/// The wall around runsc: a root that holds runsc, the guest's view, and nothing else of the host.
+fn wall(
+    root: &Path,
+    trees: &Trees,
+    workspace: &OwnedFd,
+    program: &OwnedFd,
+    runsc: &OwnedFd,
+) -> Result<(), Failure> {
+    for name in ["proc", "dev", "tmp", "view", "workspace", "bundle", "state"] {
+        fs::create_dir(root.join(name)).during("build the wall")?;
+    }
+    let quiet = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    mount("proc", root.join("proc"), "proc", quiet, None).during("mount the wall's /proc")?;
+    trees.build_dev(&root.join("dev")).during("fill the wall's /dev")?;
+    trees.build(&root.join("view")).during("build the view")?;
+    for (name, tree) in [("runsc", runsc), ("view/.oubliette", program)] {
+        fs::write(root.join(name), b"").during("build the wall")?;
+        view::attach(tree, &root.join(name)).during("attach runsc and init")?;
+    }
+    view::attach(workspace, &root.join("workspace")).during("attach the workspace")
+}
+
+/// The guest's streams become 0, 1 and 2; nothing else stays open but the status pipe as 3.
+fn streams(start: &mut Start<'_>) -> Result<(), Failure> {
+    let high = |fd: &OwnedFd| rustix::io::fcntl_dupfd_cloexec(fd, 64);
+    let [input, output, log] = &start.streams;
+    let copies = [
+        high(input).during("keep the streams")?,
+        high(output).during("keep the streams")?,
+        high(log).during("keep the streams")?,
+    ];
+    for (number, copy) in (0..).zip(&copies) {
+        sys::place_fd(copy.as_raw_fd(), number).during("place the streams")?;
+    }
+    Ok(())
+}
+
+fn limits(bounds: &Bounds, memory_held: bool) -> io::Result<()> {
+    sys::set_limit(libc::RLIMIT_CORE, 0, 0)?;
+    sys::set_limit(libc::RLIMIT_NOFILE, 1024, 4096)?;
+    sys::set_limit(libc::RLIMIT_MEMLOCK, 64 << 10, 64 << 10)?;
+    Ok(()).and_then(|()| {
+        if memory_held { Ok(()) } else { sys::set_limit(libc::RLIMIT_DATA, bounds.memory, bounds.memory) }
+    })
+}
+
+/// Gives up everything: the last steps of the namespace tier, in the order the kernel asks for.
+fn seal_namespace(launch: &Launch, memory_held: bool) -> Result<(), Failure> {
+    let bounds = &launch.bounds;
+    sys::set_limit(libc::RLIMIT_FSIZE, bounds.file_bytes, bounds.file_bytes).during("bound file sizes")?;
+    // The user namespace counts its own processes: init and the helpers of a call come on top.
+    let processes = u64::from(bounds.processes) + 8;
+    sys::set_limit(libc::RLIMIT_NPROC, processes, processes).during("bound processes")?;
+    sys::new_session().during("leave the session")?;
+    set_dumpable_behavior(DumpableBehavior::NotDumpable).during("forbid tracing of init")?;
+    set_no_new_privs(true).during("forbid new privileges")?;
+    drop_capabilities().during("drop capabilities")?;
+    rules::restrict().map_err(io::Error::other).during("restrict by Landlock")?;
+    filter::apply(memory_held).map_err(io::Error::other).during("install the seccomp filter")
+}
+
+/// No capability is left, none can come back.
+fn drop_capabilities() -> io::Result<()> {
+    for capability in CapabilitySet::all().iter() {
+        match rustix::thread::remove_capability_from_bounding_set(capability) {
+            // A capability newer than the kernel.
+            Ok(()) | Err(rustix::io::Errno::INVAL) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+    rustix::thread::clear_ambient_capability_set()?;
+    let none = CapabilitySet::empty();
+    set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })?;
+    Ok(())
+}
+
+/// Starts a child that runs `body`, for the warden of runsc.
+pub(crate) fn child(body: impl FnOnce() -> io::Error) -> io::Result<i32> {
+    match sys::fork()? {
+        Fork::Parent(pid) => Ok(pid),
+        Fork::Child => {
+            drop(body());
+            sys::exit_now(127)
+        }
+    }
+}

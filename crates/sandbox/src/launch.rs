@@ -1,0 +1,172 @@
+//! What the executor tells the forker to start: plain data, sent as JSON beside the descriptors.
+
+use std::path::PathBuf;
+
+use policy::Limits;
+use serde::{Deserialize, Serialize};
+
+/// The user and group id of a guest inside its user namespace.
+pub(crate) const GUEST_ID: u32 = 1000;
+/// First host id of the range that sandboxes use when the executor is root.
+pub(crate) const BASE_ID: u32 = 200_000;
+/// Ids in that range.
+pub(crate) const ID_COUNT: u32 = 65_536;
+/// Where the workspace is, inside.
+pub(crate) const WORKSPACE: &str = "/workspace";
+/// Where a gVisor guest finds its init.
+pub(crate) const INIT_PATH: &str = "/.oubliette";
+
+/// One sandbox to start.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Launch {
+    pub(crate) id: u64,
+    pub(crate) backend: Backend,
+    /// A root file system of its own; the host's toolchain when none.
+    pub(crate) rootfs: Option<PathBuf>,
+    pub(crate) workspace: PathBuf,
+    pub(crate) bounds: Bounds,
+    pub(crate) env: Vec<(String, String)>,
+}
+
+/// The engine.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Backend {
+    /// Linux namespaces; init is started by the forker itself.
+    Namespace,
+    /// `runsc` inside those namespaces; init is its container's process.
+    Gvisor {
+        /// The program.
+        runsc: PathBuf,
+    },
+}
+
+/// Limits in the units of the kernel.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Bounds {
+    pub(crate) cpu_s: u64,
+    pub(crate) cores: u32,
+    pub(crate) memory: u64,
+    pub(crate) processes: u32,
+    pub(crate) file_bytes: u64,
+    pub(crate) tmp: u64,
+    pub(crate) files: u64,
+}
+
+/// What the executor asks of the forker.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Ask {
+    /// Start one; descriptors: guest's input, guest's output, log.
+    Launch(Box<Launch>),
+    /// Kill everything of one.
+    Kill {
+        /// Which.
+        id: u64,
+    },
+    /// Read the counters of one.
+    Count {
+        /// Which.
+        id: u64,
+    },
+}
+
+/// What the forker answers.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Tell {
+    /// It runs; what was seen from outside before it was let go.
+    Launched {
+        /// Which.
+        id: u64,
+        /// Namespaces that differ from the executor's.
+        namespaces: Vec<String>,
+        /// The cgroup it is in, controller by controller; or why there is none.
+        cgroup: CgroupSeen,
+        /// Ids: inside, outside, count.
+        ids: (u32, u32, u32),
+    },
+    /// It could not be started.
+    Failed {
+        /// Which.
+        id: u64,
+        /// At which step, and the system's word.
+        doing: String,
+    },
+    /// It is gone: processes reaped, cgroup removed.
+    Gone {
+        /// Which.
+        id: u64,
+        /// Exit status of its first process, or 128 and the signal.
+        status: i32,
+        /// Last counters.
+        counters: Counters,
+    },
+    /// Counters as of now.
+    Counted {
+        /// Which.
+        id: u64,
+        /// The counters.
+        counters: Counters,
+    },
+}
+
+/// What cgroup limits a sandbox has.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct CgroupSeen {
+    /// `v1`, `v2` or empty.
+    pub(crate) version: String,
+    /// Controllers that hold a limit.
+    pub(crate) controllers: Vec<String>,
+    /// Why others do not.
+    pub(crate) missing: String,
+}
+
+/// Kill counters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Counters {
+    /// Processes killed for memory.
+    pub(crate) oom_kills: u64,
+    /// Forks refused for the process bound.
+    pub(crate) forks_refused: u64,
+}
+
+impl Bounds {
+    /// From the grant's limits.
+    pub(crate) fn of(limits: &Limits) -> Bounds {
+        Bounds {
+            cpu_s: limits.cpu.as_secs().max(1),
+            cores: limits.cores,
+            memory: limits.memory,
+            processes: limits.processes,
+            file_bytes: limits.disk,
+            tmp: limits.tmp,
+            files: limits.files,
+        }
+    }
+}
+
+/// The environment of a guest's programs: our own, never the executor's.
+pub(crate) fn guest_env(extra: &[(String, String)]) -> Vec<(String, String)> {
+    let own = [
+        ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
+        ("HOME", "/tmp/home"),
+        ("TMPDIR", "/tmp"),
+        ("USER", "sandbox"),
+        ("LOGNAME", "sandbox"),
+        ("SHELL", "/bin/sh"),
+        ("LANG", "C.UTF-8"),
+        ("TZ", "UTC"),
+        ("TERM", "dumb"),
+        ("PAGER", "cat"),
+        ("GIT_PAGER", "cat"),
+        ("GIT_TERMINAL_PROMPT", "0"),
+        ("PYTHONDONTWRITEBYTECODE", "1"),
+        ("NO_COLOR", "1"),
+    ];
+    own.into_iter()
+        .map(|(k, v)| (k.to_owned(), v.to_owned()))
+        .filter(|(k, _)| !extra.iter().any(|(e, _)| e == k))
+        .chain(extra.iter().cloned())
+        .collect()
+}

@@ -1,0 +1,257 @@
+//! A sandbox that answered and was measured, before any guest code runs in it.
+
+use std::time::Instant;
+
+use policy::{Acceptance, Tier};
+use tokio::sync::mpsc;
+
+use crate::Host;
+use crate::channel::{ChannelError, Pipes};
+use crate::launch::{Backend, Bounds, CgroupSeen, Launch, Tell};
+use crate::plan::Problem;
+use crate::report::{Layer, LayerState, Report};
+use crate::running::{Running, Sandbox};
+use crate::wire::{Hello, Mend};
+
+/// Launched, measured, at or above the floor; nothing of a guest has run.
+#[derive(Debug)]
+pub struct Ready {
+    sandbox: Sandbox,
+    accepted: Acceptance,
+}
+
+impl Ready {
+    /// The tier, and why it was accepted.
+    pub fn tier(&self) -> (Tier, Acceptance) {
+        (self.sandbox.report.tier, self.accepted)
+    }
+
+    /// Opens it for calls.
+    pub fn start(self) -> Running {
+        Running::new(self.sandbox)
+    }
+
+    pub(crate) fn accepted(mut self, accepted: Acceptance) -> Ready {
+        self.accepted = accepted;
+        self
+    }
+}
+
+/// Launches a tier and measures it.
+pub(crate) async fn launch(tier: Tier, launch: Launch, host: &Host) -> Result<Ready, Problem> {
+    let began = Instant::now();
+    let start = |e: std::io::Error| Problem::Start(e.to_string());
+    let pipes = Pipes::new().map_err(start)?;
+    let (backend, bounds) = (launch.backend.clone(), launch.bounds.clone());
+    let fds: Vec<_> = pipes.theirs.iter().map(std::os::fd::AsFd::as_fd).collect();
+    let (id, mut tells) = host.launch(|id| Launch { id, ..launch }, &fds).map_err(start)?;
+    // From here on the sandbox is ended by dropping this, on every way out.
+    let lease = Lease { host: host.clone(), id };
+    let seen = match tells.recv().await {
+        Some(Tell::Launched { namespaces, cgroup, ids, .. }) => Outside { namespaces, cgroup, ids },
+        Some(Tell::Failed { doing, .. }) => return Err(Problem::Start(doing)),
+        Some(Tell::Gone { status, .. }) => {
+            return Err(Problem::Start(format!("it ended at once with status {status}")));
+        }
+        Some(Tell::Counted { .. }) | None => return Err(Problem::Start("the forker is gone".to_owned())),
+    };
+    let (hello, channel) = pipes.open().await.map_err(|e| match e {
+        ChannelError::Silent { log } => Problem::Start(log),
+        other => Problem::Start(other.to_string()),
+    })?;
+    let report = Report {
+        tier,
+        engine: engine(&backend, &hello),
+        layers: layers(tier, &seen, &hello, &bounds),
+        start_ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
+    };
+    // Fail closed: a layer that the tier promises must be there, as seen, not as asked for.
+    if let Some(layer) =
+        report.layers.iter().find(|l| l.state == LayerState::None && required(tier).contains(&l.name))
+    {
+        return Err(Problem::Layer { name: layer.name, detail: layer.detail.clone() });
+    }
+    let sandbox = Sandbox { report, channel, tells, lease };
+    Ok(Ready { sandbox, accepted: Acceptance::Tier })
+}
+
+/// Ends the sandbox when dropped.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    pub(crate) host: Host,
+    pub(crate) id: u64,
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        // Fails only when the forker is gone, and everything with it.
+        drop(self.host.kill(self.id));
+    }
+}
+
+/// Answers about one sandbox.
+pub(crate) type Tells = mpsc::UnboundedReceiver<Tell>;
+
+/// What was seen from outside.
+struct Outside {
+    namespaces: Vec<String>,
+    cgroup: CgroupSeen,
+    ids: (u32, u32, u32),
+}
+
+fn engine(backend: &Backend, hello: &Hello) -> String {
+    match backend {
+        Backend::Namespace => format!("Linux {} namespaces", hello.kernel),
+        Backend::Gvisor { runsc } => format!("gVisor, {}", runsc.display()),
+    }
+}
+
+/// Layers without which a tier is not what its name says.
+fn required(tier: Tier) -> &'static [&'static str] {
+    match tier {
+        Tier::Namespace => &[
+            "user-namespace",
+            "pid-namespace",
+            "mount-namespace",
+            "network-namespace",
+            "ipc-namespace",
+            "uts-namespace",
+            "ids",
+            "capabilities",
+            "no-new-privileges",
+            "seccomp",
+            "network",
+            "root",
+        ],
+        Tier::Gvisor => &[
+            "kernel",
+            "user-namespace",
+            "pid-namespace",
+            "mount-namespace",
+            "network-namespace",
+            "capabilities",
+            "network",
+            "root",
+        ],
+        Tier::Confined | Tier::Microvm => &[],
+    }
+}
+
+fn layer(name: &'static str, holds: bool, detail: impl Into<String>) -> Layer {
+    let state = if holds { LayerState::Full } else { LayerState::None };
+    Layer { name, state, detail: detail.into() }
+}
+
+fn part(name: &'static str, detail: impl Into<String>) -> Layer {
+    Layer { name, state: LayerState::Part, detail: detail.into() }
+}
+
+fn layers(tier: Tier, seen: &Outside, hello: &Hello, bounds: &Bounds) -> Vec<Layer> {
+    let mut layers = Vec::new();
+    if tier == Tier::Gvisor {
+        layers.push(layer("kernel", hello.gvisor, "system calls are answered by gVisor's own kernel"));
+    }
+    for (name, short) in [
+        ("user-namespace", "user"),
+        ("pid-namespace", "pid"),
+        ("mount-namespace", "mnt"),
+        ("network-namespace", "net"),
+        ("ipc-namespace", "ipc"),
+        ("uts-namespace", "uts"),
+    ] {
+        let own = seen.namespaces.iter().any(|n| n == short);
+        layers.push(layer(name, own, if own { "its own" } else { "shared with the executor" }));
+    }
+    let (inside, outside, count) = seen.ids;
+    let host_id = outside.saturating_add(hello.uid.saturating_sub(inside));
+    layers.push(layer(
+        "ids",
+        host_id != 0,
+        format!("guest {}:{} is host {host_id}; {count} id(s) mapped", hello.uid, hello.gid),
+    ));
+    layers.push(layer(
+        "capabilities",
+        hello.caps_effective == 0 && hello.caps_bounding == 0,
+        format!("effective {:#x}, bounding {:#x}", hello.caps_effective, hello.caps_bounding),
+    ));
+    layers.push(layer("no-new-privileges", hello.no_new_privs, format!("{}", hello.no_new_privs)));
+    if tier == Tier::Namespace {
+        layers.push(layer("seccomp", hello.seccomp, "allow-list of system calls and socket families"));
+        layers.push(match hello.landlock.as_str() {
+            "full" => layer("landlock", true, "files, devices, signals and abstract sockets"),
+            "part" => part("landlock", "an older kernel: files only in part, see docs/threats.md"),
+            other => layer("landlock", false, format!("{other}: the kernel offers none")),
+        });
+    }
+    let only_loopback = hello.interfaces.iter().all(|name| name == "lo");
+    layers.push(layer("network", only_loopback, format!("interfaces: {}", hello.interfaces.join(", "))));
+    layers.push(layer(
+        "root",
+        hello.root_read_only,
+        format!(
+            "private, read-only, {} mounts; only /workspace, /tmp and /dev/shm can be written",
+            hello.mounts
+        ),
+    ));
+    layers.extend(limits(tier, seen, bounds));
+    layers.push(if hello.subreaper {
+        layer("call-kill", true, "everything a call started, wherever it hid")
+    } else {
+        part("call-kill", "this engine has no subreapers: background processes of earlier calls die with it")
+    });
+    layers.push(tools(hello));
+    layers
+}
+
+fn limits(tier: Tier, seen: &Outside, bounds: &Bounds) -> Vec<Layer> {
+    let has = |name: &str| seen.cgroup.controllers.iter().any(|c| c == name);
+    let by = format!("cgroup {}", seen.cgroup.version);
+    let memory = bounds.memory >> 20;
+    let mut layers = vec![if has("memory") {
+        layer("memory", true, format!("{memory} MiB by {by}"))
+    } else {
+        part(
+            "memory",
+            format!("{memory} MiB for each process, not for their sum: no cgroup ({})", seen.cgroup.missing),
+        )
+    }];
+    layers.push(match (tier, has("pids")) {
+        (Tier::Gvisor, _) => part("processes", format!("{} counted by init every 100 ms", bounds.processes)),
+        (_, true) => layer("processes", true, format!("{} by {by} and rlimit", bounds.processes)),
+        (_, false) => {
+            layer("processes", true, format!("{} by rlimit of the user namespace", bounds.processes))
+        }
+    });
+    layers.push(if has("cpu") {
+        layer("cores", true, format!("{} by {by}", bounds.cores))
+    } else {
+        part("cores", format!("not held: no cgroup ({})", seen.cgroup.missing))
+    });
+    layers.push(layer("cpu", true, format!("{} s for each process by rlimit", bounds.cpu_s)));
+    layers.push(part(
+        "disk",
+        format!("{} MiB for each file by rlimit, not for their sum", bounds.file_bytes >> 20),
+    ));
+    layers.push(layer("tmp", true, format!("{} MiB each for /tmp and /dev/shm", bounds.tmp >> 20)));
+    layers
+}
+
+/// Whether ordinary programs work: an engine in which `ls` fails is told as such.
+fn tools(hello: &Hello) -> Layer {
+    let faults: Vec<String> = [
+        (hello.statx, "statx as ls, stat and du call it"),
+        (hello.link_xattr, "lgetxattr of links, as ls -l calls it"),
+    ]
+    .into_iter()
+    .filter_map(|(mend, what)| match mend {
+        Mend::Sound => None,
+        Mend::Mended => Some(format!("{what}: a fault of this engine, closed by a filter")),
+        Mend::Broken => Some(format!("{what}: fails in this engine, take a newer one")),
+    })
+    .collect();
+    if faults.is_empty() {
+        layer("tools", true, "ls, stat and du work")
+    } else {
+        part("tools", faults.join("; "))
+    }
+}

@@ -1,0 +1,218 @@
+//! An open sandbox: calls run in it until it is destroyed.
+
+use std::io;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use policy::StoppedBy;
+use tokio::sync::{Mutex, mpsc};
+
+use crate::channel::{Arrival, Channel};
+use crate::launch::{Counters, Tell};
+use crate::ready::{Lease, Tells};
+use crate::report::Report;
+use crate::wire::{End, MAX_PAYLOAD};
+use crate::{Call, Cancel, Ended, Outcome, SandboxError, Stream, Usage};
+
+/// How long a killed call may take to be gone before the whole sandbox is killed.
+const GRACE: Duration = Duration::from_secs(5);
+/// How long the forker may take to say that a sandbox is gone.
+const GONE: Duration = Duration::from_secs(10);
+/// Room for the head of a start frame.
+const HEAD: usize = 256 << 10;
+
+/// What both a ready and a running sandbox are.
+#[derive(Debug)]
+pub(crate) struct Sandbox {
+    pub(crate) report: Report,
+    pub(crate) channel: Channel,
+    pub(crate) tells: Tells,
+    pub(crate) lease: Lease,
+}
+
+/// A started sandbox: init answered and its layers were measured.
+#[derive(Debug)]
+pub struct Running {
+    report: Report,
+    channel: Channel,
+    tells: Mutex<Tells>,
+    lease: Lease,
+    next: AtomicU32,
+}
+
+impl Running {
+    pub(crate) fn new(sandbox: Sandbox) -> Running {
+        let Sandbox { report, channel, tells, lease } = sandbox;
+        Running { report, channel, tells: Mutex::new(tells), lease, next: AtomicU32::new(1) }
+    }
+
+    /// What holds, as measured before any guest code ran.
+    pub fn report(&self) -> &Report {
+        &self.report
+    }
+
+    /// Runs one call to its end; output is handed on piece by piece, in order, up to `call.output` bytes.
+    ///
+    /// When a bound strikes, everything the call started is killed before this returns.
+    ///
+    /// # Errors
+    /// [`SandboxError::Lost`] only when the sandbox was gone before the call began; a loss under way is an
+    /// [`Outcome`] stopped by `sandbox_lost`.
+    pub async fn run(
+        &self,
+        call: &Call,
+        cancel: &Cancel,
+        on_output: &mut (dyn FnMut(Stream, &[u8]) + Send),
+    ) -> Result<Outcome, SandboxError> {
+        let lost = |e: io::Error| SandboxError::Lost { doing: e.to_string() };
+        if call.stdin.len() + HEAD > MAX_PAYLOAD {
+            return Err(SandboxError::Lost { doing: "more standard input than a call may carry".to_owned() });
+        }
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let before = self.counters().await;
+        let began = Instant::now();
+        let arrivals = self.channel.start(id, &call.job, &call.stdin).await.map_err(lost)?;
+        let mut watch = Watch { arrivals, bytes: [0, 0], cap: call.output, stopped: None };
+        let end = self.follow(id, call, cancel, &mut watch, on_output).await;
+        self.channel.forget(id);
+        let after = if end.is_some() { self.counters().await } else { None };
+        let [stdout_bytes, stderr_bytes] = watch.bytes;
+        let ended = end.as_ref().map_or(Ended::Unknown, |e| e.ended);
+        let stopped_by = match (watch.stopped, &end) {
+            (Some(stopped), _) => stopped,
+            (None, None) => StoppedBy::SandboxLost,
+            (None, Some(end)) => stopped_by(end, before, after),
+        };
+        Ok(Outcome {
+            ended,
+            stopped_by,
+            usage: end.as_ref().map_or(Usage::default(), |e| e.usage),
+            duration_ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
+            stdout_bytes,
+            stderr_bytes,
+            background: end.as_ref().map_or(0, |e| e.background),
+        })
+    }
+
+    /// Waits for the end of a call, or makes one.
+    async fn follow(
+        &self,
+        id: u32,
+        call: &Call,
+        cancel: &Cancel,
+        watch: &mut Watch,
+        on_output: &mut (dyn FnMut(Stream, &[u8]) + Send),
+    ) -> Option<End> {
+        let struck = tokio::select! {
+            over = watch.until_end(on_output) => match over {
+                Over::End(end) => return Some(end),
+                Over::Lost => return None,
+                Over::TooMuch => StoppedBy::Output,
+            },
+            () = tokio::time::sleep(call.timeout) => StoppedBy::Timeout,
+            () = cancel.cancelled() => StoppedBy::Cancelled,
+        };
+        watch.stopped = Some(struck);
+        // What is printed while dying is counted, not kept.
+        if self.channel.kill(id).await.is_ok() {
+            let mut count = |_: Stream, _: &[u8]| {};
+            watch.cap = u64::MAX;
+            if let Ok(Over::End(end)) = tokio::time::timeout(GRACE, watch.until_end(&mut count)).await {
+                return Some(end);
+            }
+        }
+        // Init does not obey: it is not ours any more.
+        drop(self.lease.host.kill(self.lease.id));
+        None
+    }
+
+    /// Destroys it: when this returns, no process, mount or cgroup of it is left.
+    pub async fn destroy(self) -> Report {
+        let Running { report, channel, tells, lease, .. } = self;
+        drop(channel);
+        // Dropping the lease asks for the kill.
+        drop(lease);
+        let mut tells = tells.into_inner();
+        let gone = async {
+            while let Some(tell) = tells.recv().await
+                && !matches!(tell, Tell::Gone { .. })
+            {}
+        };
+        // A forker that does not answer is itself ended with the program, and everything with it.
+        drop(tokio::time::timeout(GONE, gone).await);
+        report
+    }
+
+    /// The kernel's kill counters now; none when the sandbox is gone.
+    async fn counters(&self) -> Option<Counters> {
+        let mut tells = self.tells.lock().await;
+        self.lease.host.count(self.lease.id).ok()?;
+        while let Ok(Some(tell)) = tokio::time::timeout(GONE, tells.recv()).await {
+            match tell {
+                Tell::Counted { counters, .. } => return Some(counters),
+                Tell::Gone { .. } => return None,
+                Tell::Launched { .. } | Tell::Failed { .. } => {}
+            }
+        }
+        None
+    }
+}
+
+/// What ended a call that none of our own bounds ended: exit causes and counters only.
+fn stopped_by(end: &End, before: Option<Counters>, after: Option<Counters>) -> StoppedBy {
+    let rose = |of: fn(&Counters) -> u64| match (before, after) {
+        (Some(before), Some(after)) => of(&after) > of(&before),
+        _ => false,
+    };
+    if end.too_many_processes {
+        return StoppedBy::Processes;
+    }
+    match end.ended {
+        Ended::Exit(0) => StoppedBy::Exit,
+        _ if rose(|c| c.oom_kills) => StoppedBy::Memory,
+        _ if rose(|c| c.forks_refused) => StoppedBy::Processes,
+        Ended::Exit(_) | Ended::NotStarted(_) => StoppedBy::Exit,
+        Ended::Signal(libc::SIGXCPU) => StoppedBy::Cpu,
+        Ended::Signal(libc::SIGXFSZ) => StoppedBy::Disk,
+        Ended::Signal(_) | Ended::Unknown => StoppedBy::Signal,
+    }
+}
+
+struct Watch {
+    arrivals: mpsc::Receiver<Arrival>,
+    /// Standard output, standard error.
+    bytes: [u64; 2],
+    cap: u64,
+    stopped: Option<StoppedBy>,
+}
+
+enum Over {
+    End(End),
+    TooMuch,
+    Lost,
+}
+
+impl Watch {
+    async fn until_end(&mut self, on_output: &mut (dyn FnMut(Stream, &[u8]) + Send)) -> Over {
+        while let Some(arrival) = self.arrivals.recv().await {
+            match arrival {
+                Arrival::End(end) => return Over::End(end),
+                Arrival::Output(stream, piece) => {
+                    let [out, err] = &mut self.bytes;
+                    let kept = *out + *err;
+                    let length = u64::try_from(piece.len()).unwrap_or(u64::MAX);
+                    match stream {
+                        Stream::Stdout => *out += length,
+                        Stream::Stderr => *err += length,
+                    }
+                    let room = usize::try_from(self.cap.saturating_sub(kept)).unwrap_or(usize::MAX);
+                    on_output(stream, &piece[..piece.len().min(room)]);
+                    if piece.len() > room {
+                        return Over::TooMuch;
+                    }
+                }
+            }
+        }
+        Over::Lost
+    }
+}

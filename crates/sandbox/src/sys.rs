@@ -1,0 +1,348 @@
+//! The system calls that no safe wrapper of ours or of a library offers. Every `unsafe` of the crate is here.
+#![expect(unsafe_code, reason = "raw system calls; each block says why it is sound")]
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::ptr;
+
+use crate::{Ended, Usage};
+
+/// The namespaces of a sandbox.
+pub(crate) const NAMESPACES: u64 = (libc::CLONE_NEWUSER
+    | libc::CLONE_NEWPID
+    | libc::CLONE_NEWNS
+    | libc::CLONE_NEWNET
+    | libc::CLONE_NEWIPC
+    | libc::CLONE_NEWUTS) as u64;
+
+/// Which side of a fork this is.
+pub(crate) enum Fork {
+    /// The new process.
+    Child,
+    /// The old one; the process id of the new.
+    Parent(i32),
+}
+
+#[repr(C)]
+#[derive(Default)]
+struct CloneArgs {
+    flags: u64,
+    pidfd: u64,
+    child_tid: u64,
+    parent_tid: u64,
+    exit_signal: u64,
+    stack: u64,
+    stack_size: u64,
+    tls: u64,
+    set_tid: u64,
+    set_tid_size: u64,
+    cgroup: u64,
+}
+
+fn check(result: i64) -> io::Result<i64> {
+    if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+}
+
+/// Starts a process in new namespaces; with 0, a plain fork. Only for single-threaded callers.
+pub(crate) fn clone_into(namespaces: u64) -> io::Result<Fork> {
+    let args = CloneArgs {
+        flags: namespaces,
+        exit_signal: u64::try_from(libc::SIGCHLD).unwrap_or_default(),
+        ..Default::default()
+    };
+    // SAFETY: `args` is a valid clone_args of the size given and asks for no shared memory or stack, so this is
+    // fork(2) with namespaces; the callers (forker, init) have one thread, so no lock is held in the child.
+    let result = unsafe { libc::syscall(libc::SYS_clone3, &raw const args, size_of::<CloneArgs>()) };
+    let pid = match check(result) {
+        Err(e) if e.raw_os_error() == Some(libc::ENOSYS) => {
+            let flags = args.flags | args.exit_signal;
+            // SAFETY: as above, with the older call; a null stack means the child keeps a copy of ours.
+            check(unsafe { libc::syscall(libc::SYS_clone, flags, 0u64, 0u64, 0u64, 0u64) })?
+        }
+        other => other?,
+    };
+    Ok(match i32::try_from(pid).unwrap_or(i32::MAX) {
+        0 => Fork::Child,
+        pid => Fork::Parent(pid),
+    })
+}
+
+/// Forks. Only for single-threaded callers.
+pub(crate) fn fork() -> io::Result<Fork> {
+    clone_into(0)
+}
+
+/// Ends this process at once, without running anything that another copy of it also holds.
+pub(crate) fn exit_now(code: i32) -> ! {
+    // SAFETY: _exit never returns and touches no memory of ours.
+    unsafe { libc::_exit(code) }
+}
+
+/// Becomes another program; returns only on failure.
+pub(crate) fn exec(program: &CString, argv: &[CString], env: &[CString]) -> io::Error {
+    let list = |texts: &[CString]| -> Vec<*const libc::c_char> {
+        texts.iter().map(|s| s.as_ptr()).chain([ptr::null()]).collect()
+    };
+    let (argv, env) = (list(argv), list(env));
+    // SAFETY: both lists are null-terminated arrays of pointers to C strings that live until the call returns.
+    unsafe { libc::execve(program.as_ptr(), argv.as_ptr(), env.as_ptr()) };
+    io::Error::last_os_error()
+}
+
+/// A reaped child.
+pub(crate) struct Reaped {
+    pub(crate) pid: i32,
+    pub(crate) ended: Ended,
+    pub(crate) usage: Usage,
+}
+
+/// Reaps one child: `None` when none has ended (without blocking) or when there is none left (blocking).
+pub(crate) fn reap(block: bool) -> Option<Reaped> {
+    let mut status = 0;
+    loop {
+        // SAFETY: rusage is plain integers, for which zero is a value.
+        let mut used: libc::rusage = unsafe { std::mem::zeroed() };
+        let flags = if block { 0 } else { libc::WNOHANG };
+        // SAFETY: both pointers are to live values of the right types.
+        let pid = unsafe { libc::wait4(-1, &raw mut status, flags, &raw mut used) };
+        if pid < 0 && io::Error::last_os_error().raw_os_error() == Some(libc::EINTR) {
+            continue;
+        }
+        if pid <= 0 {
+            return None;
+        }
+        let ended = if libc::WIFEXITED(status) {
+            Ended::Exit(libc::WEXITSTATUS(status))
+        } else {
+            Ended::Signal(libc::WTERMSIG(status))
+        };
+        return Some(Reaped { pid, ended, usage: usage(&used) });
+    }
+}
+
+fn usage(used: &libc::rusage) -> Usage {
+    let micros = |t: libc::timeval| {
+        u64::try_from(t.tv_sec).unwrap_or_default() * 1_000_000 + u64::try_from(t.tv_usec).unwrap_or_default()
+    };
+    Usage {
+        user_us: micros(used.ru_utime),
+        system_us: micros(used.ru_stime),
+        max_rss_kib: u64::try_from(used.ru_maxrss).unwrap_or_default(),
+    }
+}
+
+/// Sends a signal to a process, or with -1 to every process there is but this one.
+pub(crate) fn kill(pid: i32, signal: i32) -> io::Result<()> {
+    // SAFETY: kill takes plain integers.
+    check(i64::from(unsafe { libc::kill(pid, signal) })).map(|_| ())
+}
+
+/// A descriptor that is readable when a child has ended. The signal is blocked for ordinary delivery.
+pub(crate) fn child_signals() -> io::Result<OwnedFd> {
+    // SAFETY: sigset_t is plain data; sigemptyset and sigaddset initialise it before use.
+    let set = unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        libc::sigaddset(&raw mut set, libc::SIGCHLD);
+        set
+    };
+    // SAFETY: the set is initialised; a null old set is allowed.
+    check(i64::from(unsafe { libc::sigprocmask(libc::SIG_BLOCK, &raw const set, ptr::null_mut()) }))?;
+    // SAFETY: the set is initialised.
+    let fd = check(i64::from(unsafe {
+        libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK)
+    }))?;
+    // SAFETY: signalfd gave a new descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(RawFd::try_from(fd).unwrap_or(-1)) })
+}
+
+/// Puts signal handling back to what a program expects at its start.
+pub(crate) fn default_signals() {
+    // SAFETY: plain integers and an initialised empty set; failures concern signals that cannot be changed.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        libc::sigprocmask(libc::SIG_SETMASK, &raw const set, ptr::null_mut());
+        for signal in 1..32 {
+            libc::signal(signal, libc::SIG_DFL);
+        }
+    }
+}
+
+/// Ignores SIGPIPE and the signals of a terminal: for helpers that end by their channel.
+pub(crate) fn ignore_terminal_signals() {
+    for signal in [libc::SIGPIPE, libc::SIGINT, libc::SIGQUIT, libc::SIGHUP, libc::SIGTSTP, libc::SIGTTOU] {
+        // SAFETY: ignoring a signal touches no memory of ours.
+        unsafe { libc::signal(signal, libc::SIG_IGN) };
+    }
+}
+
+/// Closes every descriptor from `first` on.
+pub(crate) fn close_from(first: u32) {
+    // SAFETY: the callers own no descriptor above `first` through a Rust value that they use again.
+    let result = unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, 0u32) };
+    if result < 0 {
+        // Older kernels: one by one, up to what a fresh process of ours can hold.
+        for fd in first..1024 {
+            // SAFETY: as above.
+            unsafe { libc::close(RawFd::try_from(fd).unwrap_or(-1)) };
+        }
+    }
+}
+
+/// Makes `fd` the descriptor of this number, kept across exec.
+pub(crate) fn place_fd(fd: RawFd, number: RawFd) -> io::Result<()> {
+    if fd == number {
+        // SAFETY: clears the close-on-exec flag of a descriptor, nothing else.
+        return check(i64::from(unsafe { libc::fcntl(fd, libc::F_SETFD, 0) })).map(|_| ());
+    }
+    // SAFETY: the caller gives up whatever `number` was.
+    check(i64::from(unsafe { libc::dup2(fd, number) })).map(|_| ())
+}
+
+/// Sets one limit, soft and hard, never above what is already the hard one.
+pub(crate) fn set_limit(which: libc::__rlimit_resource_t, soft: u64, hard: u64) -> io::Result<()> {
+    let mut now = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the pointer is to a live rlimit.
+    check(i64::from(unsafe { libc::getrlimit(which, &raw mut now) }))?;
+    let hard = hard.min(now.rlim_max);
+    let wanted = libc::rlimit { rlim_cur: soft.min(hard), rlim_max: hard };
+    // SAFETY: the pointer is to a live rlimit.
+    check(i64::from(unsafe { libc::setrlimit(which, &raw const wanted) })).map(|_| ())
+}
+
+/// `statx` with the flags that coreutils pass; the kind of call that an old gVisor refuses.
+pub(crate) fn statx_as_coreutils() -> io::Result<()> {
+    // SAFETY: statx is plain data, the path is a C string, the pointer is to a live value.
+    let result = unsafe {
+        let mut out: libc::statx = std::mem::zeroed();
+        libc::syscall(
+            libc::SYS_statx,
+            libc::AT_FDCWD,
+            c"/".as_ptr(),
+            libc::AT_SYMLINK_NOFOLLOW | libc::AT_NO_AUTOMOUNT,
+            libc::STATX_MODE,
+            &raw mut out,
+        )
+    };
+    check(result).map(|_| ())
+}
+
+/// `lgetxattr` of a name that does not exist; `ENODATA` or `ENOTSUP` is the sound answer.
+pub(crate) fn link_xattr(path: &CString) -> io::Error {
+    // SAFETY: both are C strings; a null buffer of length 0 asks for the size only.
+    let n = unsafe { libc::lgetxattr(path.as_ptr(), c"security.selinux".as_ptr(), ptr::null_mut(), 0) };
+    if n >= 0 { io::Error::from_raw_os_error(0) } else { io::Error::last_os_error() }
+}
+
+/// A copy of the mount tree at `path` (with what is mounted beneath it), attached nowhere yet.
+pub(crate) fn detached_tree(path: &CString) -> io::Result<OwnedFd> {
+    const CLONE: libc::c_uint = 1;
+    const RECURSIVE: libc::c_uint = 0x8000;
+    let flags =
+        CLONE | RECURSIVE | libc::O_CLOEXEC.cast_unsigned() | libc::AT_SYMLINK_NOFOLLOW.cast_unsigned();
+    // SAFETY: the path is a C string.
+    let fd = check(unsafe { libc::syscall(libc::SYS_open_tree, libc::AT_FDCWD, path.as_ptr(), flags) })?;
+    // SAFETY: open_tree gave a new descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(RawFd::try_from(fd).unwrap_or(-1)) })
+}
+
+/// What a mount forbids from now on, for the whole tree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Forbid {
+    /// Set-user-ID programs and devices.
+    SuidDev,
+    /// These and writing.
+    SuidDevWrite,
+}
+
+/// Restricts a detached tree, all of it.
+pub(crate) fn restrict_tree(tree: RawFd, forbid: Forbid) -> io::Result<()> {
+    #[repr(C)]
+    struct MountAttr {
+        set: u64,
+        clear: u64,
+        propagation: u64,
+        userns: u64,
+    }
+    const RDONLY: u64 = 1;
+    const NOSUID: u64 = 2;
+    const NODEV: u64 = 4;
+    let set = match forbid {
+        Forbid::SuidDev => NOSUID | NODEV,
+        Forbid::SuidDevWrite => NOSUID | NODEV | RDONLY,
+    };
+    let attr = MountAttr { set, clear: 0, propagation: libc::MS_PRIVATE, userns: 0 };
+    const RECURSIVE: libc::c_uint = 0x8000;
+    let flags = RECURSIVE | libc::AT_EMPTY_PATH.cast_unsigned();
+    // SAFETY: the pointer is to a live mount_attr of the size given; the path is an empty C string.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            tree,
+            c"".as_ptr(),
+            flags,
+            &raw const attr,
+            size_of::<MountAttr>(),
+        )
+    };
+    check(result).map(|_| ())
+}
+
+/// Attaches a detached tree at `path`.
+pub(crate) fn attach_tree(tree: RawFd, path: &CString) -> io::Result<()> {
+    const FROM_EMPTY_PATH: libc::c_uint = 4;
+    // SAFETY: both paths are C strings.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_move_mount,
+            tree,
+            c"".as_ptr(),
+            libc::AT_FDCWD,
+            path.as_ptr(),
+            FROM_EMPTY_PATH,
+        )
+    };
+    check(result).map(|_| ())
+}
+
+/// Leaves the cgroup namespace for one rooted at the present cgroup.
+pub(crate) fn unshare_cgroup() -> io::Result<()> {
+    // SAFETY: unshare takes plain integers; no other thread exists in the callers.
+    check(i64::from(unsafe { libc::unshare(libc::CLONE_NEWCGROUP) })).map(|_| ())
+}
+
+/// The kernel log, where an ordinary process may read it.
+pub(crate) fn kernel_log() -> io::Result<String> {
+    const READ_ALL: i32 = 3;
+    let mut buffer = vec![0_u8; 4096];
+    // SAFETY: the pointer and length are those of a live buffer.
+    let n = check(unsafe { libc::syscall(libc::SYS_syslog, READ_ALL, buffer.as_mut_ptr(), 4096) })?;
+    buffer.truncate(usize::try_from(n).unwrap_or(0));
+    Ok(String::from_utf8_lossy(&buffer).into_owned())
+}
+
+/// Brings the loopback interface of this network namespace up: programs talk to themselves over it.
+pub(crate) fn loopback_up() -> io::Result<()> {
+    // SAFETY: socket takes plain integers.
+    let fd =
+        check(i64::from(unsafe { libc::socket(libc::AF_INET, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) }))?;
+    // SAFETY: socket gave a new descriptor that nobody else owns.
+    let socket = unsafe { OwnedFd::from_raw_fd(RawFd::try_from(fd).unwrap_or(-1)) };
+    // SAFETY: ifreq is plain data, for which zero is a value.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(b"lo") {
+        *to = libc::c_char::try_from(*from).unwrap_or(0);
+    }
+    request.ifr_ifru.ifru_flags = libc::c_short::try_from(libc::IFF_UP | libc::IFF_RUNNING).unwrap_or(0);
+    let raw = std::os::fd::AsRawFd::as_raw_fd(&socket);
+    // SAFETY: the pointer is to a live ifreq whose name and flags are set.
+    check(i64::from(unsafe { libc::ioctl(raw, libc::SIOCSIFFLAGS, &raw const request) })).map(|_| ())
+}
+
+/// Leaves the session for one of its own. Not by rustix: an old gVisor answers 0, which is no session to it.
+pub(crate) fn new_session() -> io::Result<()> {
+    // SAFETY: setsid takes nothing.
+    check(i64::from(unsafe { libc::setsid() })).map(|_| ())
+}

@@ -1,0 +1,226 @@
+//! What a guest sees of the host: a system it can read, a workspace it can write, nothing else.
+//!
+//! The view is an allow-list. Program trees come in whole and read-only; of `/etc` only named entries that hold
+//! no secret; accounts, hosts and resolver are our own. Homes, `/root`, `/var`, `/run`, `/srv`, `/opt`, `/mnt`,
+//! engine and session sockets and other runs are not hidden but absent.
+//!
+//! Sources are taken as *detached mount trees* before anything is covered: by the forker where it is root (so
+//! that a sandbox's unprivileged id needs no way through private folders), by the new process itself otherwise.
+
+use std::ffi::CString;
+use std::fs;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+
+use crate::sys::{self, Forbid};
+
+/// Trees of a host that hold programs and what they need to run.
+const PROGRAMS: [&str; 7] = ["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32"];
+
+/// Folders of `/etc` that programs read and that hold no secret.
+const ETC_FOLDERS: [&str; 14] = [
+    "alternatives",
+    "ca-certificates",
+    "emacs",
+    "fonts",
+    "java-17-openjdk",
+    "java-21-openjdk",
+    "ld.so.conf.d",
+    "maven",
+    "perl",
+    "python3",
+    "python3.11",
+    "ssl/certs",
+    "terminfo",
+    "vim",
+];
+
+/// Files of `/etc` of the same kind; they are copied.
+const ETC_FILES: [&str; 17] = [
+    "bash.bashrc",
+    "ca-certificates.conf",
+    "debian_version",
+    "gai.conf",
+    "inputrc",
+    "ld.so.cache",
+    "ld.so.conf",
+    "localtime",
+    "magic",
+    "mime.types",
+    "os-release",
+    "protocols",
+    "rpc",
+    "services",
+    "shells",
+    "ssl/openssl.cnf",
+    "timezone",
+];
+
+/// Device nodes of a guest.
+const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
+
+/// The trees that make a view, attached nowhere yet.
+pub(crate) struct Trees {
+    programs: Vec<(PathBuf, OwnedFd)>,
+    etc: Vec<(PathBuf, OwnedFd)>,
+    devices: Vec<(&'static str, OwnedFd)>,
+}
+
+/// One tree by path, read-only or not.
+pub(crate) fn tree(path: &Path, forbid: Forbid) -> io::Result<OwnedFd> {
+    let c = CString::new(path.as_os_str().as_bytes()).map_err(io::Error::other)?;
+    let fd = sys::detached_tree(&c)?;
+    sys::restrict_tree(fd.as_raw_fd(), forbid)?;
+    Ok(fd)
+}
+
+/// Attaches a tree.
+pub(crate) fn attach(tree: &OwnedFd, at: &Path) -> io::Result<()> {
+    let c = CString::new(at.as_os_str().as_bytes()).map_err(io::Error::other)?;
+    sys::attach_tree(tree.as_raw_fd(), &c)
+}
+
+impl Trees {
+    /// The host's own system: its program trees and the harmless part of `/etc`.
+    pub(crate) fn of_host() -> io::Result<Trees> {
+        let mut programs = Vec::new();
+        for name in PROGRAMS {
+            // A merged /usr has links at the root; what they mean is attached under their name.
+            let Ok(real) = fs::canonicalize(Path::new("/").join(name)) else { continue };
+            if real.is_dir() {
+                programs.push((PathBuf::from(name), tree(&real, Forbid::SuidDevWrite)?));
+            }
+        }
+        let mut etc = Vec::new();
+        for name in ETC_FOLDERS {
+            let Ok(real) = fs::canonicalize(Path::new("/etc").join(name)) else { continue };
+            if real.is_dir() && is_public(&real) {
+                etc.push((PathBuf::from(name), tree(&real, Forbid::SuidDevWrite)?));
+            }
+        }
+        Ok(Trees { programs, etc, devices: devices()? })
+    }
+
+    /// A folder that holds a root file system of its own: taken as it is, read-only.
+    pub(crate) fn of_folder(folder: &Path) -> io::Result<Trees> {
+        let mut programs = Vec::new();
+        for entry in fs::read_dir(folder)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            let ours = ["proc", "dev", "sys", "tmp", "run", "workspace", "root", "home"];
+            if ours.iter().any(|o| name == *o) {
+                continue;
+            }
+            let path = entry.path();
+            // A link at the root must be followed within the folder, never on the host.
+            let real = match fs::symlink_metadata(&path)? {
+                meta if meta.is_dir() => path,
+                meta if meta.is_symlink() => match inside(folder, &fs::read_link(&path)?) {
+                    Some(real) => real,
+                    None => continue,
+                },
+                _ => continue,
+            };
+            programs.push((PathBuf::from(name), tree(&real, Forbid::SuidDevWrite)?));
+        }
+        Ok(Trees { programs, etc: Vec::new(), devices: devices()? })
+    }
+
+    /// Builds the system part of a view at `root`, an empty folder on a file system of ours.
+    pub(crate) fn build(&self, root: &Path) -> io::Result<()> {
+        for (name, tree) in &self.programs {
+            let at = root.join(name);
+            fs::create_dir_all(&at)?;
+            attach(tree, &at)?;
+        }
+        for name in ["proc", "dev", "sys", "tmp", "run", "var", "workspace", "root", "home"] {
+            fs::create_dir_all(root.join(name))?;
+        }
+        if !self.holds("var") {
+            symlink("/tmp", root.join("var/tmp"))?;
+        }
+        if !self.holds("etc") {
+            self.build_etc(&root.join("etc"))?;
+        }
+        Ok(())
+    }
+
+    fn holds(&self, name: &str) -> bool {
+        self.programs.iter().any(|(held, _)| held == Path::new(name))
+    }
+
+    fn build_etc(&self, etc: &Path) -> io::Result<()> {
+        fs::create_dir_all(etc.join("ssl"))?;
+        for (name, tree) in &self.etc {
+            let at = etc.join(name);
+            fs::create_dir_all(&at)?;
+            attach(tree, &at)?;
+        }
+        for name in ETC_FILES {
+            let from = Path::new("/etc").join(name);
+            // What an ordinary user may not read is no business of a guest either.
+            if fs::metadata(&from).is_ok_and(|m| m.is_file() && m.mode() & 0o004 != 0 && m.len() < 4 << 20) {
+                fs::copy(&from, etc.join(name))?;
+                fs::set_permissions(etc.join(name), fs::Permissions::from_mode(0o444))?;
+            }
+        }
+        let own = [
+            ("passwd", PASSWD),
+            ("group", GROUP),
+            ("hosts", "127.0.0.1 localhost\n::1 localhost\n"),
+            ("hostname", "sandbox\n"),
+            ("resolv.conf", "# no resolver: the sandbox has no network\n"),
+            ("nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\n"),
+        ];
+        for (name, text) in own {
+            fs::write(etc.join(name), text)?;
+            fs::set_permissions(etc.join(name), fs::Permissions::from_mode(0o444))?;
+        }
+        Ok(())
+    }
+
+    /// Fills a `/dev` of ours.
+    pub(crate) fn build_dev(&self, dev: &Path) -> io::Result<()> {
+        for (name, tree) in &self.devices {
+            fs::write(dev.join(name), b"")?;
+            attach(tree, &dev.join(name))?;
+        }
+        for (name, target) in
+            [("fd", "/proc/self/fd"), ("stdin", "fd/0"), ("stdout", "fd/1"), ("stderr", "fd/2")]
+        {
+            symlink(target, dev.join(name))?;
+        }
+        fs::create_dir_all(dev.join("shm"))
+    }
+}
+
+const PASSWD: &str = "root:x:0:0:root:/tmp/home:/bin/sh\n\
+    sandbox:x:1000:1000:sandbox:/tmp/home:/bin/sh\n\
+    nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n";
+const GROUP: &str = "root:x:0:\nsandbox:x:1000:\nnogroup:x:65534:\n";
+
+fn devices() -> io::Result<Vec<(&'static str, OwnedFd)>> {
+    DEVICES
+        .into_iter()
+        .map(|name| {
+            let c = CString::new(format!("/dev/{name}")).map_err(io::Error::other)?;
+            Ok((name, sys::detached_tree(&c)?))
+        })
+        .collect()
+}
+
+fn is_public(folder: &Path) -> bool {
+    fs::metadata(folder).is_ok_and(|m| m.mode() & 0o005 == 0o005)
+}
+
+/// The place a root-level link of a folder means, if it stays in the folder.
+fn inside(folder: &Path, target: &Path) -> Option<PathBuf> {
+    let relative = target.strip_prefix("/").unwrap_or(target);
+    let plain = relative.components().all(|c| matches!(c, std::path::Component::Normal(_)));
+    let real = folder.join(relative);
+    let is_dir = fs::symlink_metadata(&real).is_ok_and(|m| m.is_dir());
+    (plain && is_dir).then_some(real)
+}

@@ -1,0 +1,256 @@
+//! The one protocol between the executor and a guest's init: frames over a byte stream.
+//!
+//! ```text
+//!   length u32 LE │ kind u8 │ call u32 LE │ payload (length - 5 bytes)
+//! ```
+//!
+//! Both ends are this program, yet the executor trusts nothing that arrives: lengths are bounded before a byte
+//! is stored, unknown kinds end the channel, and a payload is only ever raw output or small JSON.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Ended, Job, Usage};
+
+/// Largest payload of a frame. A `Start` carries the whole standard input, so this bounds it too.
+pub(crate) const MAX_PAYLOAD: usize = 2 << 20;
+/// Largest piece of output in one frame.
+pub(crate) const PIECE: usize = 64 << 10;
+/// Bytes before the payload.
+const HEAD: usize = 9;
+
+/// What a frame is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// To the guest: JSON [`Start`], a newline, then the standard input.
+    Start,
+    /// To the guest: kill everything the call started.
+    Kill,
+    /// From the guest, once: JSON [`Hello`].
+    Hello,
+    /// From the guest: standard output.
+    Stdout,
+    /// From the guest: standard error.
+    Stderr,
+    /// From the guest, once per call: JSON [`End`].
+    End,
+}
+
+/// A frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Frame {
+    pub(crate) kind: Kind,
+    pub(crate) call: u32,
+    pub(crate) payload: Vec<u8>,
+}
+
+/// What init is to start.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Start {
+    pub(crate) job: Job,
+}
+
+/// How a call ended, in the guest's word.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct End {
+    pub(crate) ended: Ended,
+    pub(crate) usage: Usage,
+    /// Processes left running on purpose.
+    pub(crate) background: u32,
+    /// The guest's own process bound struck.
+    pub(crate) too_many_processes: bool,
+}
+
+/// What init measured about itself before any guest code ran.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Hello {
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    /// `CapEff` and `CapBnd` of `/proc/self/status`, as numbers.
+    pub(crate) caps_effective: u64,
+    pub(crate) caps_bounding: u64,
+    pub(crate) no_new_privs: bool,
+    /// Filters that took (`/proc/self/status` says so in a kernel of Linux's own).
+    pub(crate) seccomp: bool,
+    /// Network interfaces.
+    pub(crate) interfaces: Vec<String>,
+    /// `uname -r`, and the kernel's own banner where it tells gVisor from Linux.
+    pub(crate) kernel: String,
+    pub(crate) gvisor: bool,
+    /// `ls` and `stat` work: `statx` with the flag that coreutils pass. Mended where init could.
+    pub(crate) statx: Mend,
+    /// `ls -l` of a link works: `lgetxattr` on a link.
+    pub(crate) link_xattr: Mend,
+    /// A process can be the reaper of what its children leave.
+    pub(crate) subreaper: bool,
+    /// Landlock as the kernel reported it, `none` where there is none.
+    pub(crate) landlock: String,
+    /// A write to the system's part of the view was refused.
+    pub(crate) root_read_only: bool,
+    /// Mount points, for the record.
+    pub(crate) mounts: u32,
+}
+
+/// A fault of an engine, and whether init could mend it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Mend {
+    /// No fault.
+    #[default]
+    Sound,
+    /// A fault, closed by a filter.
+    Mended,
+    /// A fault that stays.
+    Broken,
+}
+
+/// Bytes that are no frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum WireError {
+    #[error("a frame of {0} bytes, more than is ever sent")]
+    TooLong(usize),
+    #[error("a frame too short to have a head")]
+    TooShort,
+    #[error("a frame of unknown kind {0}")]
+    UnknownKind(u8),
+}
+
+impl Kind {
+    fn code(self) -> u8 {
+        match self {
+            Kind::Start => 1,
+            Kind::Kill => 2,
+            Kind::Hello => 16,
+            Kind::Stdout => 17,
+            Kind::Stderr => 18,
+            Kind::End => 19,
+        }
+    }
+
+    fn from_code(code: u8) -> Option<Kind> {
+        [Kind::Start, Kind::Kill, Kind::Hello, Kind::Stdout, Kind::Stderr, Kind::End]
+            .into_iter()
+            .find(|k| k.code() == code)
+    }
+}
+
+impl Frame {
+    pub(crate) fn new(kind: Kind, call: u32, payload: Vec<u8>) -> Frame {
+        Frame { kind, call, payload }
+    }
+
+    /// The frame as bytes.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let length = u32::try_from(self.payload.len() + HEAD - 4).unwrap_or(u32::MAX);
+        let mut out = Vec::with_capacity(self.payload.len() + HEAD);
+        out.extend_from_slice(&length.to_le_bytes());
+        out.push(self.kind.code());
+        out.extend_from_slice(&self.call.to_le_bytes());
+        out.extend_from_slice(&self.payload);
+        out
+    }
+}
+
+/// Bytes as they arrive, and the frames in them. Holds at most one frame and one read.
+#[derive(Debug, Default)]
+pub(crate) struct Decoder {
+    bytes: Vec<u8>,
+    from: usize,
+}
+
+impl Decoder {
+    /// Takes bytes as they arrived.
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
+        if self.from > 0 {
+            self.bytes.drain(..self.from);
+            self.from = 0;
+        }
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// The next whole frame, if there is one.
+    pub(crate) fn next(&mut self) -> Result<Option<Frame>, WireError> {
+        let rest = &self.bytes[self.from..];
+        let Some(head) = rest.first_chunk::<4>() else { return Ok(None) };
+        let length = usize::try_from(u32::from_le_bytes(*head)).unwrap_or(usize::MAX);
+        if length < HEAD - 4 {
+            return Err(WireError::TooShort);
+        }
+        if length > MAX_PAYLOAD + HEAD - 4 {
+            return Err(WireError::TooLong(length));
+        }
+        // The kind is judged before the payload is waited for: rubbish ends the channel at once.
+        if let Some(code) = rest.get(4) {
+            Kind::from_code(*code).ok_or(WireError::UnknownKind(*code))?;
+        }
+        let Some(body) = rest.get(4..4 + length) else { return Ok(None) };
+        let kind = Kind::from_code(body[0]).ok_or(WireError::UnknownKind(body[0]))?;
+        let call = u32::from_le_bytes([body[1], body[2], body[3], body[4]]);
+        let frame = Frame::new(kind, call, body[5..].to_vec());
+        self.from += 4 + length;
+        Ok(Some(frame))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_frame_survives_the_wire_in_pieces_of_any_size() {
+        let frames = [
+            Frame::new(Kind::Start, 7, b"hello".to_vec()),
+            Frame::new(Kind::Stdout, u32::MAX, vec![0; 3000]),
+            Frame::new(Kind::Kill, 0, Vec::new()),
+        ];
+        let bytes: Vec<u8> = frames.iter().flat_map(Frame::encode).collect();
+        for size in [1, 2, 3, 7, 64, 4096] {
+            let mut decoder = Decoder::default();
+            let mut seen = Vec::new();
+            for piece in bytes.chunks(size) {
+                decoder.push(piece);
+                while let Some(frame) = decoder.next().unwrap() {
+                    seen.push(frame);
+                }
+            }
+            assert_eq!(seen, frames, "pieces of {size}");
+        }
+    }
+
+    #[test]
+    fn a_length_beyond_the_bound_is_refused_before_anything_is_stored() {
+        let mut decoder = Decoder::default();
+        decoder.push(&u32::MAX.to_le_bytes());
+        assert!(matches!(decoder.next(), Err(WireError::TooLong(_))));
+    }
+
+    #[test]
+    fn a_short_length_and_an_unknown_kind_are_refused() {
+        let mut decoder = Decoder::default();
+        decoder.push(&[4, 0, 0, 0, 1]);
+        assert_eq!(decoder.next(), Err(WireError::TooShort));
+        let mut decoder = Decoder::default();
+        decoder.push(&[9, 0, 0, 0, 99]);
+        assert_eq!(decoder.next(), Err(WireError::UnknownKind(99)));
+    }
+
+    #[test]
+    fn no_bytes_at_all_make_the_decoder_panic_or_grow() {
+        // A small linear-congruential generator: the same rubbish every time.
+        let mut state = 0x2545_f491_u32;
+        for _ in 0..2000 {
+            let mut decoder = Decoder::default();
+            for _ in 0..16 {
+                let mut piece = [0u8; 16];
+                for b in &mut piece {
+                    state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                    *b = state.to_le_bytes()[3];
+                }
+                decoder.push(&piece);
+                if decoder.next().is_err() {
+                    break;
+                }
+            }
+            assert!(decoder.bytes.len() <= 16 * 16);
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! How calls end, and what is left of them.
+
+use std::time::{Duration, Instant};
+
+use policy::StoppedBy;
+use sandbox::{Call, Cancel, Ended, Job};
+
+use crate::{on_every_tier, shell};
+
+/// Processes of a guest, as it sees them itself: the one that counts and its shell left out.
+const OTHERS: &str = "for p in /proc/[0-9]*; do r=$(tr '\\0' ' ' <$p/cmdline 2>/dev/null); \
+    case \"$r\" in *'for p in'*|*__init*|*__forker*|'') ;; *) echo \"$r\";; esac; done";
+
+on_every_tier! {
+    fn exit_status_and_both_streams_come_back_apart(inside: &Inside) {
+        let ran = inside.sh("echo out; echo err >&2; exit 7");
+        assert_eq!((ran.outcome.ended, ran.outcome.stopped_by), (Ended::Exit(7), StoppedBy::Exit));
+        assert_eq!((ran.out.as_str(), ran.err.as_str()), ("out\n", "err\n"));
+        assert_eq!((ran.outcome.stdout_bytes, ran.outcome.stderr_bytes), (4, 4));
+    }
+
+    fn a_signal_is_told_as_a_signal(inside: &Inside) {
+        let ran = inside.sh("kill -SEGV $$");
+        assert_eq!((ran.outcome.ended, ran.outcome.stopped_by), (Ended::Signal(11), StoppedBy::Signal));
+    }
+
+    fn an_exit_status_of_137_is_not_taken_for_a_kill(inside: &Inside) {
+        let ran = inside.sh("exit 137");
+        assert_eq!((ran.outcome.ended, ran.outcome.stopped_by), (Ended::Exit(137), StoppedBy::Exit));
+    }
+
+    fn a_program_that_does_not_exist_is_told_like_a_shell_tells_it(inside: &Inside) {
+        let argv = vec!["no-such-program".to_owned()];
+        let job = Job::Exec { argv, env: Vec::new(), cwd: None };
+        let ran = inside.call(job, b"", Duration::from_secs(20), 1 << 20);
+        assert_eq!(ran.outcome.ended, Ended::Exit(127));
+        assert!(ran.err.contains("no-such-program: No such file"), "{}", ran.err);
+    }
+
+    fn standard_input_ends(inside: &Inside) {
+        let ran = inside.sh("read -r a; echo \"got:[$a]\"; cat; echo eof");
+        assert_eq!(ran.out, "got:[]\neof\n");
+        let ran = inside.call(shell("cat"), b"given", Duration::from_secs(20), 1 << 20);
+        assert_eq!(ran.out, "given");
+    }
+
+    fn a_large_standard_input_that_nobody_reads_does_not_hang(inside: &Inside) {
+        let ran = inside.call(shell("echo done"), &vec![b'x'; 1 << 20], Duration::from_secs(20), 1 << 20);
+        assert_eq!(ran.out, "done\n");
+    }
+
+    fn r29_a_timeout_kills_everything_the_call_started(inside: &Inside) {
+        // A pipe holder, one that ignores signals, a new session, a double fork; all would write a file later.
+        let line = "trap '' TERM HUP INT
+            (trap '' TERM; sleep 3; touch late-1) &
+            setsid sh -c 'sleep 3; touch late-2' </dev/null >/dev/null 2>&1 &
+            (setsid sh -c '(sleep 3; touch late-3) &' &)
+            while :; do sleep 1; done";
+        let ran = inside.call(shell(line), b"", Duration::from_millis(1500), 1 << 20);
+        assert_eq!(ran.outcome.stopped_by, StoppedBy::Timeout);
+        assert_eq!(inside.sh(OTHERS).out, "");
+        // Longer than the latecomers would have taken.
+        inside.sh("sleep 3");
+        let late: Vec<_> = std::fs::read_dir(inside.workspace()).unwrap().collect();
+        assert!(late.is_empty(), "{late:?}");
+    }
+
+    fn w5_a_call_returns_when_its_process_ended_not_when_its_pipes_close(inside: &Inside) {
+        let began = Instant::now();
+        for line in ["sleep 60 & echo started", "sleep 60 </dev/null >/dev/null & echo started"] {
+            let ran = inside.sh(line);
+            assert_eq!((ran.out.as_str(), ran.outcome.ended), ("started\n", Ended::Exit(0)));
+        }
+        let ran = inside.sh("(setsid sh -c 'sleep 60' &) ; exit 3");
+        assert_eq!(ran.outcome.ended, Ended::Exit(3));
+        assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
+        assert_eq!(inside.sh(OTHERS).out, "");
+    }
+
+    fn a_server_started_on_purpose_is_reachable_from_the_next_call(inside: &Inside) {
+        let server = "echo hello > page; python3 -m http.server 8099 >server.log 2>&1 </dev/null &";
+        let ran = inside.sh(server);
+        assert_eq!((ran.outcome.ended, ran.outcome.background), (Ended::Exit(0), 1));
+        let client = "import time,urllib.request
+for _ in range(100):
+    try:
+        print(urllib.request.urlopen('http://127.0.0.1:8099/page').read().decode()); break
+    except OSError: time.sleep(0.1)";
+        assert_eq!(inside.python(client).out.trim(), "hello");
+    }
+
+    fn a_guest_that_kills_its_supervisor_does_not_get_away(inside: &Inside) {
+        let line = "setsid sh -c 'sleep 60' & kill -KILL $PPID; sleep 60";
+        let ran = inside.call(shell(line), b"", Duration::from_secs(10), 1 << 20);
+        assert!(matches!(ran.outcome.ended, Ended::Unknown | Ended::Signal(_)), "{:?}", ran.outcome);
+        assert_eq!(inside.sh(OTHERS).out, "");
+    }
+
+    /// In a namespace init cannot be killed at all; gVisor allows it, and then the whole sandbox ends.
+    fn a_guest_that_kills_init_ends_at_most_itself(inside: &Inside) {
+        let forker = inside.host.forker_id();
+        let ran = inside.sh("setsid sleep 60 >/dev/null 2>&1 </dev/null & kill -KILL 1; kill -TERM 1; sleep 1; echo on");
+        if inside.tier == policy::Tier::Namespace {
+            assert_eq!(ran.out, "on\n");
+            return;
+        }
+        assert_eq!(ran.outcome.stopped_by, StoppedBy::SandboxLost);
+        crate::teardown::wait_until_nothing_is_below(forker);
+    }
+
+    fn output_beyond_the_bound_ends_the_call_and_is_not_kept(inside: &Inside) {
+        let ran = inside.call(shell("yes"), b"", Duration::from_secs(30), 100_000);
+        assert_eq!(ran.outcome.stopped_by, StoppedBy::Output);
+        assert_eq!(ran.out.len(), 100_000);
+        assert_eq!(inside.sh(OTHERS).out, "");
+    }
+
+    fn a_cancelled_call_is_killed_and_told_as_cancelled(inside: &Inside) {
+        let (give, cancel) = Cancel::new();
+        let call =
+            Call { job: shell("echo go; sleep 60"), stdin: Vec::new(), timeout: Duration::from_secs(50), output: 99 };
+        let outcome = inside.block_on(async {
+            let mut give = Some(give);
+            inside
+                .running()
+                .run(&call, &cancel, &mut |_, _| {
+                    if let Some(give) = give.take() {
+                        give.send(true).unwrap();
+                        std::mem::forget(give);
+                    }
+                })
+                .await
+                .unwrap()
+        });
+        assert_eq!(outcome.stopped_by, StoppedBy::Cancelled);
+        assert_eq!(inside.sh(OTHERS).out, "");
+    }
+
+    fn two_calls_run_side_by_side(inside: &Inside) {
+        let (_give, cancel) = Cancel::new();
+        let call = |line: &str| Call {
+            job: shell(line),
+            stdin: Vec::new(),
+            timeout: Duration::from_secs(30),
+            output: 999,
+        };
+        // Each waits for what the other makes.
+        let (a, b) = (
+            call("until [ -e b ]; do sleep 0.05; done; touch a"),
+            call("touch b; until [ -e a ]; do sleep 0.05; done"),
+        );
+        let (mut no, mut nothing) = (|_, _: &[u8]| {}, |_, _: &[u8]| {});
+        let (a, b) = inside.block_on(async {
+            tokio::join!(
+                inside.running().run(&a, &cancel, &mut no),
+                inside.running().run(&b, &cancel, &mut nothing)
+            )
+        });
+        assert_eq!((a.unwrap().ended, b.unwrap().ended), (Ended::Exit(0), Ended::Exit(0)));
+    }
+
+    fn the_folder_of_a_call_is_judged_like_a_path(inside: &Inside) {
+        inside.sh("mkdir -p a/b; ln -s /etc out");
+        let run = |cwd: &str| {
+            let argv = vec!["pwd".to_owned()];
+            let job = Job::Exec { argv, env: Vec::new(), cwd: Some(cwd.to_owned()) };
+            inside.call(job, b"", Duration::from_secs(20), 1 << 20)
+        };
+        assert_eq!(run("a/b").out, "/workspace/a/b\n");
+        assert_eq!(run("/workspace/a").out, "/workspace/a\n");
+        for outside in ["..", "/etc", "out", "a/../..", "/workspace-evil"] {
+            assert_ne!(run(outside).outcome.ended, Ended::Exit(0), "{outside}");
+        }
+    }
+}

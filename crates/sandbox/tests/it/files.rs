@@ -1,0 +1,139 @@
+//! File operations: the workspace and nothing else, whatever the names are.
+
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::time::Duration;
+
+use sandbox::FileOp;
+
+use crate::{Inside, on_every_tier, own, shell};
+
+fn read(inside: &Inside, path: &str) -> String {
+    inside.file(FileOp::Read { path: path.to_owned(), offset: 0, limit: 1 << 20 }, b"").out
+}
+
+fn write(inside: &Inside, path: &str, content: &str) -> String {
+    inside.file(FileOp::Write { path: path.to_owned() }, content.as_bytes()).out
+}
+
+on_every_tier! {
+    fn what_is_written_is_read_back_by_tools_and_commands_alike(inside: &Inside) {
+        assert_eq!(write(inside, "a/b/new.txt", "text\n"), "{\"ok\":{\"created\":true,\"bytes\":5}}\n");
+        assert_eq!(inside.sh("cat a/b/new.txt").out, "text\n");
+        assert_eq!(read(inside, "/workspace/a/b/new.txt"), "{\"ok\":{\"size\":5,\"read\":5}}\ntext\n");
+        assert_eq!(std::fs::read_to_string(inside.workspace().join("a/b/new.txt")).unwrap(), "text\n");
+    }
+
+    fn a_replaced_file_keeps_its_mode_and_leaves_no_half(inside: &Inside) {
+        inside.sh("echo old > s; chmod 750 s");
+        write(inside, "s", "new");
+        let meta = std::fs::metadata(inside.workspace().join("s")).unwrap();
+        assert_eq!((meta.permissions().mode() & 0o777, meta.len()), (0o750, 3));
+        assert_eq!(std::fs::read_dir(inside.workspace()).unwrap().count(), 1);
+    }
+
+    /// W1, W2, R13: a link, a linked parent, a dangling link, `..`, an absolute path, a prefix of the name.
+    fn r13_no_path_leads_outside(inside: &Inside) {
+        std::fs::write(inside.outside().join("secret"), "CANARY").unwrap();
+        inside.sh("echo CANARY > /tmp/secret; ln -s /tmp/secret link; ln -s /tmp out; ln -s /tmp/planted dangling; \
+            ln -s ../../tmp up; mkdir d; ln -s ../.. d/up");
+        for path in [
+            "link", "out/secret", "/tmp/secret", "../secret", "d/up/tmp/secret", "up/secret", "/workspace/../tmp/secret",
+            "/workspace-sibling/secret", "/proc/self/environ", "d/../../tmp/secret", "/etc/passwd",
+        ] {
+            let answer = read(inside, path);
+            assert!(answer.contains("\"outside\""), "{path}: {answer}");
+            assert!(!answer.contains("CANARY"), "{path}: {answer}");
+        }
+        for path in ["dangling", "out/planted", "out/a/b/planted", "../planted", "/tmp/planted", "up/planted"] {
+            let answer = write(inside, path, "planted");
+            assert!(answer.contains("\"outside\""), "{path}: {answer}");
+        }
+        assert_eq!(inside.sh("ls /tmp").out, "home\nsecret\n");
+    }
+
+    fn w3_legal_odd_names_work(inside: &Inside) {
+        for name in ["..foo", "...", "a b", "-x", "new\nline", "ünï", "'\"$`\\"] {
+            assert!(write(inside, name, "odd").contains("\"ok\""), "{name:?}");
+            assert!(read(inside, name).ends_with("\nodd"), "{name:?}");
+        }
+    }
+
+    fn a_link_that_stays_inside_is_followed(inside: &Inside) {
+        inside.sh("mkdir docs; echo inside > docs/a; ln -s docs/a l; ln -s /workspace/docs abs; ln -s l ll");
+        for path in ["l", "ll", "abs/a", "docs/../l"] {
+            assert!(read(inside, path).ends_with("inside\n"), "{path}");
+        }
+        inside.sh("ln -s loop loop");
+        assert!(read(inside, "loop").contains("\"links\""));
+    }
+
+    fn pipes_and_devices_are_refused_at_once(inside: &Inside) {
+        inside.sh("mkfifo pipe; ln -s /dev/zero zero");
+        let ran = inside.file(FileOp::Read { path: "pipe".to_owned(), offset: 0, limit: 10 }, b"");
+        assert!(ran.out.contains("\"special\""), "{}", ran.out);
+        assert!(ran.outcome.duration_ms < 5000);
+        assert!(write(inside, "pipe", "x").contains("\"special\""));
+        assert!(read(inside, "zero").contains("\"outside\""));
+    }
+
+    fn a_hard_link_is_replaced_not_written_through(inside: &Inside) {
+        inside.sh("echo kept > /tmp/kept; echo one > a; ln a b");
+        write(inside, "b", "two");
+        assert_eq!(inside.sh("cat a b").out, "one\ntwo");
+    }
+
+    /// W2: a background loop swaps a folder for a link while writes go on; nothing appears outside.
+    fn a_racing_swapper_wins_nothing(inside: &Inside) {
+        inside.sh("mkdir -p d /tmp/victim; echo ORIGINAL > /tmp/victim/f");
+        let swap = "while [ ! -e stop ]; do mv d e; ln -s /tmp/victim d; rm d; mv e d; done";
+        inside.sh(&format!("sh -c '{swap}' >/dev/null 2>&1 </dev/null &"));
+        let mut answers = 0;
+        for _ in 0..40 {
+            let answer = write(inside, "d/f", "OVERWRITTEN");
+            answers += usize::from(answer.starts_with('{'));
+            assert!(!read(inside, "d/f").contains("ORIGINAL"));
+        }
+        inside.sh("touch stop");
+        assert_eq!(answers, 40);
+        assert_eq!(inside.sh("cat /tmp/victim/f; ls /tmp/victim").out, "ORIGINAL\nf\n");
+    }
+
+    fn a_search_finds_lines_is_capped_and_never_backtracks(inside: &Inside) {
+        inside.sh("mkdir s; for i in 1 2 3; do echo \"needle $i\" > s/$i; done; head -c 100000 /dev/zero | tr '\\0' a > s/long");
+        let search = |pattern: &str, limit| {
+            inside.file(FileOp::Search { pattern: pattern.to_owned(), path: "s".to_owned(), limit }, b"").out
+        };
+        let found = search("needle [12]", 1);
+        assert!(found.contains("\"path\":\"s/1\",\"line\":1,\"text\":\"needle 1\"") && found.contains("\"more\":1"), "{found}");
+        // Exponential for a backtracking engine.
+        assert!(search("(a+)+$b", 1).contains("\"matches\":[]"));
+        assert!(search("(", 1).contains("\"pattern\""));
+    }
+
+    fn a_list_is_sorted_and_says_what_is_left_out(inside: &Inside) {
+        inside.sh("touch b a c; mkdir d; ln -s a l");
+        let list = inside.file(FileOp::List { path: ".".to_owned(), limit: 3 }, b"").out;
+        assert!(list.contains("\"name\":\"a\",\"kind\":\"file\"") && list.contains("\"more\":2"), "{list}");
+    }
+
+    fn a_file_call_is_bounded_like_any_other(inside: &Inside) {
+        let workspace = inside.workspace();
+        let path = workspace.join("big");
+        std::fs::write(&path, vec![b'x'; 2 << 20]).unwrap();
+        own(&path);
+        let op = FileOp::Read { path: "big".to_owned(), offset: 0, limit: u64::MAX };
+        let ran = inside.call(sandbox::Job::File(op), b"", Duration::from_secs(20), 1000);
+        assert_eq!((ran.outcome.stopped_by, ran.out.len()), (policy::StoppedBy::Output, 1000));
+    }
+
+    fn what_the_guest_makes_belongs_to_an_unprivileged_id(inside: &Inside) {
+        inside.call(shell("touch made"), b"", Duration::from_secs(20), 999);
+        write(inside, "written", "x");
+        for name in ["made", "written"] {
+            let uid = std::fs::metadata(inside.workspace().join(name)).unwrap().uid();
+            let expected = sandbox::guest_owner().map_or(uid, |(uid, _)| uid);
+            assert_eq!(uid, expected, "{name}");
+            assert_ne!(uid, 0);
+        }
+    }
+}

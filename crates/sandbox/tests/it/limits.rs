@@ -1,0 +1,65 @@
+//! Bounds that strike, and what is told of them. Bombs are bounded.
+
+use std::time::Duration;
+
+use policy::{StoppedBy, Tier};
+use sandbox::{Ended, LayerState};
+
+use crate::{Inside, on_every_tier, shell};
+
+fn holds(inside: &Inside, layer: &str) -> bool {
+    inside.running().report().layers.iter().any(|l| l.name == layer && l.state == LayerState::Full)
+}
+
+#[test]
+fn r38_a_memory_bomb_dies_and_is_told_as_memory() {
+    let inside = Inside::with(Tier::Namespace, |plan| plan.limits.memory = 128 << 20);
+    let ran = inside.python("b=[]\nfor _ in range(60): b.append(bytearray(16<<20))\nprint('all')");
+    assert!(!ran.out.contains("all"));
+    // Where no cgroup counts, the program's own allocation fails instead, and the report said so.
+    let expected = if holds(&inside, "memory") { StoppedBy::Memory } else { StoppedBy::Exit };
+    assert_eq!(ran.outcome.stopped_by, expected, "{:?}", ran.outcome);
+    assert_eq!(inside.sh("echo alive").out, "alive\n");
+}
+
+on_every_tier! {
+    fn r39_a_fork_bomb_is_held_and_everything_of_it_dies(inside: &Inside) {
+        let inside = &Inside::with(inside.tier, |plan| plan.limits.processes = 40);
+        // Bounded: 400 sleepers at the most.
+        let bomb = "i=0; while [ $i -lt 400 ]; do sleep 20 & i=$((i+1)); done; wait";
+        let ran = inside.call(shell(bomb), b"", Duration::from_secs(15), 1 << 20);
+        assert_ne!(ran.outcome.ended, Ended::Exit(0), "{:?}", ran.outcome);
+        assert_eq!(inside.sh("ps ax | grep -c 'slee[p] 20'").out.trim(), "0");
+    }
+
+    fn a_full_tmp_is_an_error_of_the_program_only(inside: &Inside) {
+        let inside = &Inside::with(inside.tier, |plan| plan.limits.tmp = 16 << 20);
+        let ran = inside.sh("head -c 64m /dev/zero > /tmp/big; wc -c < /tmp/big");
+        assert!(ran.out.trim().parse::<u64>().unwrap() <= 16 << 20, "{}", ran.out);
+        assert_eq!(inside.sh("echo alive").out, "alive\n");
+    }
+}
+
+#[test]
+fn a_file_beyond_the_bound_is_told_as_disk() {
+    let inside = Inside::with(Tier::Namespace, |plan| plan.limits.disk = 1 << 20);
+    let ran = inside.sh("exec head -c 4m /dev/zero > big");
+    assert_eq!(ran.outcome.stopped_by, StoppedBy::Disk, "{:?}", ran.outcome);
+    assert_eq!(std::fs::metadata(inside.workspace().join("big")).unwrap().len(), 1 << 20);
+}
+
+#[test]
+fn processor_time_beyond_the_bound_is_told_as_cpu() {
+    let inside = Inside::with(Tier::Namespace, |plan| plan.limits.cpu = Duration::from_secs(1));
+    let ran = inside.sh("exec sh -c 'while :; do :; done'");
+    assert_eq!(ran.outcome.stopped_by, StoppedBy::Cpu, "{:?}", ran.outcome);
+}
+
+#[test]
+fn memory_that_no_process_owns_is_refused_where_no_cgroup_counts_it() {
+    let inside = Inside::new(Tier::Namespace);
+    let ran = inside
+        .python("import os\ntry: os.memfd_create('x'); print('made')\nexcept OSError: print('refused')");
+    let expected = if holds(&inside, "memory") { "made\n" } else { "refused\n" };
+    assert_eq!(ran.out, expected);
+}

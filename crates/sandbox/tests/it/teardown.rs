@@ -1,0 +1,99 @@
+//! After a sandbox nothing of it is left on the host.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use policy::Tier;
+
+use crate::Inside;
+
+/// Everything of this test's own sandboxes that the host could still hold: mounts, groups, processes.
+#[derive(Debug, PartialEq, Eq)]
+struct Inventory {
+    mounts: usize,
+    groups: BTreeSet<String>,
+    children: BTreeSet<String>,
+}
+
+fn inventory(forker: Option<u32>) -> Inventory {
+    let mut groups = BTreeSet::new();
+    for controller in ["memory", "pids", "cpu", "unified", ""] {
+        let Ok(dir) = fs::read_dir(format!("/sys/fs/cgroup/{controller}")) else { continue };
+        for entry in dir.flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if forker.is_some_and(|pid| name.starts_with(&format!("oubliette-{pid}-"))) {
+                groups.insert(format!("{controller}/{name}"));
+            }
+        }
+    }
+    Inventory {
+        mounts: fs::read_to_string("/proc/self/mounts").unwrap().lines().count(),
+        groups,
+        children: forker.map(descendants).unwrap_or_default(),
+    }
+}
+
+/// Names of living processes below one, at any depth.
+fn descendants(top: u32) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    let mut open = vec![top];
+    while let Some(pid) = open.pop() {
+        let Ok(list) = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")) else { continue };
+        for child in list.split_whitespace().filter_map(|p| p.parse::<u32>().ok()) {
+            found.insert(fs::read_to_string(format!("/proc/{child}/comm")).unwrap_or_default());
+            open.push(child);
+        }
+    }
+    found
+}
+
+/// Returns when the forker has no child any more; the test runner's own bound ends a wait that does not.
+pub(crate) fn wait_until_nothing_is_below(forker: u32) {
+    while !descendants(forker).is_empty() {
+        std::thread::yield_now();
+    }
+}
+
+fn forker_of(inside: &Inside) -> u32 {
+    inside.host.forker_id()
+}
+
+#[test]
+fn r56_destroy_leaves_no_process_mount_or_group() {
+    for tier in [Tier::Namespace, Tier::Gvisor] {
+        let mut inside = Inside::new(tier);
+        let forker = forker_of(&inside);
+        inside.sh("sleep 100 >/dev/null 2>&1 </dev/null & setsid sleep 100 >/dev/null 2>&1 </dev/null &");
+        let during = inventory(Some(forker));
+        assert!(!during.children.is_empty(), "{tier}: the look from outside sees nothing");
+        inside.destroy();
+        let after = inventory(Some(forker));
+        assert_eq!(after.children, BTreeSet::new(), "{tier}");
+        assert_eq!(after.groups, BTreeSet::new(), "{tier}");
+        assert_eq!(after.mounts, during.mounts, "{tier}");
+    }
+}
+
+#[test]
+fn a_dropped_sandbox_is_destroyed_all_the_same() {
+    for tier in [Tier::Namespace, Tier::Gvisor] {
+        let inside = Inside::new(tier);
+        let forker = forker_of(&inside);
+        inside.sh("setsid sleep 100 >/dev/null 2>&1 </dev/null &");
+        // The sandbox and the forker's handle both go; the forker ends only when all is gone.
+        drop(inside);
+        assert!(!std::path::Path::new(&format!("/proc/{forker}")).exists(), "{tier}");
+        assert_eq!(inventory(Some(forker)).groups, BTreeSet::new(), "{tier}");
+    }
+}
+
+#[test]
+fn a_guest_that_breaks_the_protocol_loses_its_sandbox_and_nothing_else() {
+    // Its own standard output is a pipe to init, never the channel: whatever it prints is only output.
+    for tier in [Tier::Namespace, Tier::Gvisor] {
+        let inside = Inside::new(tier);
+        let ran = inside.sh("printf '\\377\\377\\377\\377\\020rubbish'; head -c 300000 /dev/urandom");
+        assert_eq!(ran.outcome.stdout_bytes, 300_012, "{tier}");
+        assert_eq!(inside.sh("echo alive").out, "alive\n", "{tier}");
+    }
+}

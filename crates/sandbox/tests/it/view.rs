@@ -1,0 +1,124 @@
+//! What a guest sees.
+
+use std::collections::BTreeSet;
+
+use crate::{Inside, on_every_tier};
+
+on_every_tier! {
+    fn r23_nothing_of_the_hosts_secrets_exists(inside: &Inside) {
+        let line = "for f in /etc/shadow /etc/gshadow /etc/sudoers /etc/ssh /root/.ssh /root/.bashrc /home/* \
+            /run/docker.sock /var/run/docker.sock /run/containerd /run/user /var/lib /var/log /boot /opt /srv /mnt \
+            /media /etc/ssl/private /sys/fs/cgroup/memory /lost+found; do [ -e $f ] && echo $f; done; ls -A /root /run";
+        let ran = inside.sh(line);
+        assert_eq!(ran.out, "/root:\n\n/run:\n", "{}", ran.err);
+    }
+
+    fn r20_the_host_beside_the_workspace_is_absent(inside: &Inside) {
+        std::fs::write(inside.outside().join("loot"), "CANARY").unwrap();
+        let path = inside.outside().display().to_string();
+        let ran = inside.sh(&format!("ls {path}; cat {path}/loot; ls {path}/.. /workspace/.."));
+        assert!(!ran.out.contains("CANARY") && !ran.out.contains("loot"), "{}", ran.out);
+    }
+
+    fn r24_only_three_places_can_be_written(inside: &Inside) {
+        let line = "for d in / /usr /usr/bin /usr/local /etc /bin /lib /home /root /run /var /proc /sys /dev /workspace \
+            /tmp /dev/shm \"$HOME\"; do (echo x > $d/.w) 2>/dev/null && echo $d; done";
+        let written: BTreeSet<String> = inside.sh(line).out.lines().map(str::to_owned).collect();
+        let mut expected: BTreeSet<String> =
+            ["/workspace", "/tmp", "/dev/shm", "/tmp/home"].map(str::to_owned).into();
+        // Its own device folder is memory of the sandbox; gVisor lets a guest that is root there write to it.
+        if written.contains("/dev") {
+            expected.insert("/dev".to_owned());
+        }
+        assert_eq!(written, expected);
+    }
+
+    fn r30_the_guest_is_nobody_special_and_can_become_nobody_else(inside: &Inside) {
+        let status = inside.sh("cat /proc/self/status").out;
+        for set in ["CapInh", "CapPrm", "CapEff", "CapBnd"] {
+            let line = status.lines().find(|l| l.starts_with(set)).unwrap();
+            assert!(line.ends_with("0000000000000000"), "{line}");
+        }
+        let rise = "mount -t tmpfs x /tmp && echo mounted; chroot / id; su -c id </dev/null; \
+            chown 65534 /workspace && echo given; setpriv --reuid 65534 id; true";
+        let ran = inside.sh(rise);
+        assert!(!ran.out.contains("uid=") && !ran.out.contains("mounted") && !ran.out.contains("given"), "{}", ran.out);
+    }
+
+    fn r45_only_loopback_exists_and_it_works(inside: &Inside) {
+        let devices = inside.sh("tail -n +3 /proc/net/dev | cut -d: -f1").out;
+        assert_eq!(devices.trim(), "lo");
+        let program = "import socket
+for f,h in ((socket.AF_INET,'127.0.0.1'),(socket.AF_INET6,'::1')):
+    s=socket.socket(f); s.bind((h,0)); s.listen(); socket.create_connection(s.getsockname()[:2],3); print('ok')";
+        assert_eq!(inside.python(program).out, "ok\nok\n");
+    }
+
+    /// With a listener on the host that would answer, on TCP, on a path and on an abstract name.
+    fn r12_nothing_on_the_host_can_be_reached(inside: &Inside) {
+        let tcp = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = tcp.local_addr().unwrap().port();
+        let path = inside.workspace().join("host.sock");
+        let _unix = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+        let name = format!("oubliette-test-{port}");
+        let address = <std::os::unix::net::SocketAddr as std::os::linux::net::SocketAddrExt>::from_abstract_name(&name).unwrap();
+        let _abstract = std::os::unix::net::UnixListener::bind_addr(&address).unwrap();
+        // The control: all of them answer on the host.
+        std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
+        std::os::unix::net::UnixStream::connect_addr(&address).unwrap();
+        let accepted = tcp.accept().unwrap();
+        drop(accepted);
+        let program = format!("import socket
+def t(n,f):
+    try: f(); print('REACHED',n)
+    except OSError: print('blocked',n)
+for h in ('127.0.0.1','::1','169.254.169.254','192.0.2.1','10.0.0.1'): t(h, lambda: socket.create_connection((h,{port}),2))
+t('abstract', lambda: socket.socket(socket.AF_UNIX).connect('\\0{name}'))
+t('dns', lambda: socket.getaddrinfo('example.com',80))
+t('udp', lambda: socket.socket(socket.AF_INET,socket.SOCK_DGRAM).sendto(b'x',('192.0.2.1',53)))
+t('icmp', lambda: socket.socket(socket.AF_INET,socket.SOCK_RAW,1))
+t('packet', lambda: socket.socket(17,socket.SOCK_RAW,0))
+t('vsock', lambda: socket.socket(40,socket.SOCK_STREAM))
+t('alg', lambda: socket.socket(38,socket.SOCK_SEQPACKET))");
+        let out = inside.python(&program).out;
+        assert!(!out.contains("REACHED"), "{out}");
+        assert_eq!(out.lines().count(), 12, "{out}");
+        tcp.set_nonblocking(true).unwrap();
+        assert!(tcp.accept().is_err(), "a connection from inside arrived");
+    }
+
+    fn the_processes_of_the_host_are_not_there(inside: &Inside) {
+        let mine = std::process::id();
+        let count: u32 = inside.sh("ls -d /proc/[0-9]* | wc -l").out.trim().parse().unwrap();
+        assert!(count < 10, "{count}");
+        let ran = inside.sh("cat /proc/[0-9]*/cmdline /proc/[0-9]*/environ | tr '\\0' ' '");
+        assert!(!ran.out.contains("nextest") && !ran.out.contains("CARGO"), "{}", ran.out);
+        assert!(inside.sh(&format!("kill -0 {mine}")).outcome.ended != sandbox::Ended::Exit(0));
+    }
+
+    fn r22_two_sandboxes_share_nothing(inside: &Inside) {
+        let other = Inside::new(inside.tier);
+        for d in ["/tmp", "/var/tmp", "/dev/shm", "\"$HOME\""] {
+            inside.sh(&format!("echo CANARY > {d}/left"));
+        }
+        let bind = "import socket,time; s=socket.socket(socket.AF_UNIX); s.bind('\\0neighbour'); s.listen(); time.sleep(30)";
+        inside.sh(&format!("python3 -c \"{bind}\" >/dev/null 2>&1 </dev/null &"));
+        let ran = other.sh("cat /tmp/left /var/tmp/left /dev/shm/left \"$HOME/left\"; ps ax | grep -c neighbou[r]");
+        assert!(!ran.out.contains("CANARY"), "{}", ran.out);
+        assert_eq!(ran.out.trim(), "0");
+        let connect = "import socket
+try: socket.socket(socket.AF_UNIX).connect('\\0neighbour'); print('REACHED')
+except OSError: print('blocked')";
+        assert_eq!(other.python(connect).out, "blocked\n");
+    }
+
+    fn ordinary_programs_work(inside: &Inside) {
+        let line = "set -e; ls -la / >/dev/null; stat /usr >/dev/null; du -s /workspace >/dev/null; ln -s x l; ls -l l; \
+            touch \"$HOME/.probe\"; d=$(mktemp -d); printf '#!/bin/sh\\necho ran\\n' > $d/s; chmod +x $d/s; $d/s; \
+            python3 -c \"import multiprocessing as m; p=m.Pool(2); print('sum', sum(p.map(abs,[-1,-2,-3])))\"; \
+            python3 -c \"import sys; print(sys.stdout.encoding)\"; seq 1000 | sort -rn | head -1";
+        let ran = inside.sh(line);
+        assert!(ran.out.ends_with("ran\nsum 6\nutf-8\n1000\n"), "{}{}", ran.out, ran.err);
+    }
+}

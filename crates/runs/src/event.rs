@@ -156,6 +156,8 @@ pub enum Event {
         deleted: u64,
         /// Entries not taken (links that leave, devices, ...), with the reason.
         refused: Vec<String>,
+        /// New content that cannot stand in the patch.
+        artifacts: Vec<String>,
         /// SHA-256 of `changes.patch`.
         patch_sha256: String,
     },

@@ -1,15 +1,36 @@
 //! One run: its copy of the workspace, its record, and the only door to a sandbox.
 //!
 //! ```text
-//!   Run::open ── import ── plan ── start ── execute/file … ── finish ── collect ── destroy ── result.json
+//!   Run::open ── import ── plan ── start ── execute/file … ── finish ── destroy ── collect ── result.json
 //! ```
 //!
 //! Nothing runs that is not in the record first, and the record lies outside everything a tool can write.
 
+mod beneath;
+mod call;
+mod clean;
+mod collect;
 mod event;
+mod execute;
+mod id;
+mod import;
+mod manifest;
+mod mask;
+mod output;
+mod patch;
+mod quote;
+mod record;
 mod run;
+mod store;
+mod workspace;
 
+pub use call::{Apart, Done, Executed, FileCall, Opening, ProgramCall, RunError, RunResult, Summary};
 pub use event::{Channel, Event};
-pub use run::{Done, Executed, FileCall, Opening, ProgramCall, Run, RunError, RunResult, Summary};
+pub use id::{BadRunId, RunId};
+pub use mask::Mask;
+pub use record::{Checked, Finding, Record, Standing};
+pub use run::Run;
 // The parts of the sandbox that callers above this door may name; they cannot drive one.
 pub use sandbox::{Cancel, Ended, FileOp, Host, Layer, LayerState, Outcome, Report, Stream, helper_main};
+pub use store::{Full, Listed, Listing, StoreError, list, show, verify};
+pub use workspace::{Changes, Workspace};

@@ -1,157 +1,48 @@
-//! Skeleton of a run.
+//! The life of a run.
+//!
+//! ```text
+//!   open ──▶ folder ─ import ─ plan ─ start ─ meta.json ─ run_start
+//!                                         │ refused: the same record, then run_end(sandbox_error)
+//!   execute, file ──▶ tool_start ─ sandbox ─ tool_end          (execute.rs)
+//!   finish ──▶ destroy ─ collect ─ changes.patch ─ run_end ─ result.json
+//!   dropped before that (panic, cancelled future) ──▶ run_end ─ result.json
+//! ```
 
+use std::fs::DirBuilder;
+use std::io::ErrorKind;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Instant, SystemTime};
 
-use policy::{Grant, StopReason};
-use sandbox::{Cancel, Ended, FileOp, Host, Outcome, Report};
-use serde::Serialize;
+use policy::{Acceptance, CallLimits, Limits, StopReason};
+use sandbox::{Ended, Host, Plan, Report, Running, SandboxError};
+use serde_json::{Map, Value, json};
 
-use crate::Event;
+use crate::clean::{clean, cut};
+use crate::{Changes, Event, Mask, Opening, Record, RunError, RunId, RunResult, Summary, Workspace};
 
-/// What a run starts from.
-pub struct Opening<'a> {
-    /// What it may do.
-    pub grant: &'a Grant,
-    /// The folder of all runs (`data/runs`).
-    pub store: &'a Path,
-    /// The folder or file to work on; none starts with an empty workspace.
-    pub source: Option<&'a Path>,
-    /// Values of `grant.secrets`, handed in by the only reader of the environment. Masked in every record.
-    pub secrets: Vec<(String, String)>,
-    /// Values that must never appear in a record though they are not handed in (the model key).
-    pub mask: Vec<(String, String)>,
-    /// More for `meta.json`: digests of Guild and deployment, the model probe, the task.
-    pub meta: serde_json::Map<String, serde_json::Value>,
-    /// Told how the import goes: files and bytes so far, and in all where known.
-    pub progress: &'a (dyn Fn(u64, u64) + Sync),
-}
+/// Artifacts other than output may be this large even where `call.output` is small.
+const LARGEST_ARTIFACT: u64 = 4 << 20;
+const LONGEST_SUMMARY: usize = 16 << 10;
 
 /// An open run: sandbox started, record begun.
-pub struct Run {}
-
-/// A program call of the model, or of `exec`.
-#[derive(Clone, Debug)]
-pub struct ProgramCall {
-    /// Which tool asks (`run_shell`, `run_command`, `exec`).
-    pub tool: String,
-    /// The argument vector.
-    pub argv: Vec<String>,
-    /// Folder beneath the workspace.
-    pub cwd: Option<String>,
-    /// Standard input.
-    pub stdin: Vec<u8>,
-    /// Wall clock; the grant's bound when none or longer.
-    pub timeout: Option<Duration>,
-}
-
-/// A file call of the model.
-#[derive(Clone, Debug)]
-pub struct FileCall {
-    /// Which tool asks.
-    pub tool: String,
-    /// The operation.
-    pub op: FileOp,
-    /// Content, for a write.
-    pub content: Vec<u8>,
-}
-
-/// A program call that ended.
-#[derive(Clone, Debug, Serialize)]
-pub struct Executed {
-    /// Call number in the run, from 1.
-    pub call: u32,
-    /// How it ended.
-    pub outcome: Outcome,
-    /// What may be shown: head and tail, valid UTF-8, without control sequences, secrets masked.
-    pub stdout: String,
-    /// The same for standard error.
-    pub stderr: String,
-    /// Whether anything was left out of the two texts.
-    pub truncated: bool,
-    /// Artifact of the full standard output, up to `call.output` bytes, when it was shortened.
-    pub stdout_artifact: Option<String>,
-    /// The same for standard error.
-    pub stderr_artifact: Option<String>,
-}
-
-/// A file call that ended: the guest's answer, parsed and bounded.
-#[derive(Clone, Debug, Serialize)]
-pub struct Done {
-    /// Call number in the run, from 1.
-    pub call: u32,
-    /// `Ok` with the answer object of the operation, or the guest's error kind and message.
-    pub answer: Result<serde_json::Value, (String, String)>,
-    /// Raw bytes of a `Read`.
-    #[serde(skip)]
-    pub bytes: Vec<u8>,
-}
-
-/// What the user gets: `result.json`.
-#[derive(Clone, Debug, Serialize)]
-pub struct RunResult {
-    /// The run.
-    pub run_id: String,
-    /// Why it ended.
-    pub stop: StopReason,
-    /// The role's own word, bounded and cleaned; proves nothing.
-    pub summary: String,
-    /// The sandbox as it really was.
-    pub sandbox: Option<Report>,
-    /// Files added, changed, deleted.
-    pub changes: Summary,
-    /// Tool calls carried out.
-    pub calls: u32,
-    /// Tokens, as the server counts them.
-    pub tokens: u64,
-    /// Milliseconds.
-    pub duration_ms: u64,
-    /// Hash of the last line of the record.
-    pub chain_head: String,
-    /// How the last program call ended; `exec` passes it on.
-    pub last_exit: Option<Ended>,
-    /// Where the run is.
-    pub dir: PathBuf,
-}
-
-/// What changed in the workspace.
-#[derive(Clone, Debug, Default, Serialize)]
-pub struct Summary {
-    /// Paths of files that are new.
-    pub added: Vec<String>,
-    /// Paths of files that differ in content or mode.
-    pub changed: Vec<String>,
-    /// Paths of files that are gone.
-    pub deleted: Vec<String>,
-    /// Entries that were not taken, with the reason.
-    pub refused: Vec<String>,
-}
-
-/// Why a run cannot go on.
-#[derive(Debug, thiserror::Error)]
-pub enum RunError {
-    /// The sandbox was refused or lost.
-    #[error(transparent)]
-    Sandbox(#[from] sandbox::SandboxError),
-    /// The source cannot be taken in.
-    #[error("cannot take in {path}: {reason}")]
-    Import {
-        /// Which entry.
-        path: PathBuf,
-        /// Why.
-        reason: String,
-    },
-    /// A file of the run cannot be written or read.
-    #[error("cannot {doing} {path}")]
-    Io {
-        /// What was tried.
-        doing: &'static str,
-        /// On which file.
-        path: PathBuf,
-        /// The system's word.
-        #[source]
-        source: std::io::Error,
-    },
+#[derive(Debug)]
+pub struct Run {
+    pub(crate) record: Record,
+    pub(crate) running: Option<Running>,
+    pub(crate) bounds: CallLimits,
+    pub(crate) last_exit: Mutex<Option<Ended>>,
+    pub(crate) done: AtomicU32,
+    id: RunId,
+    dir: PathBuf,
+    limits: Limits,
+    workspace: Workspace,
+    report: Report,
+    calls: AtomicU32,
+    started: Instant,
+    ended: bool,
 }
 
 impl Run {
@@ -159,67 +50,288 @@ impl Run {
     ///
     /// # Errors
     /// As [`RunError`] says; the run folder then holds a complete record of the refusal.
-    pub async fn open(_host: &Host, _opening: Opening<'_>) -> Result<Run, RunError> {
-        Ok(Run {})
+    pub async fn open(host: &Host, opening: Opening<'_>) -> Result<Run, RunError> {
+        let started = Instant::now();
+        let (id, dir) = create_folder(opening.store)?;
+        let mask = mask_of(&opening);
+        let mut meta = meta_of(&id, &opening);
+        let largest = opening.grant.call.output.max(LARGEST_ARTIFACT);
+
+        let got = start(host, &opening, &dir, &mut meta).await;
+        let (workspace, running, report) = match got {
+            Ok(got) => got,
+            Err(e) => {
+                meta.insert("refusal".to_owned(), e.to_string().into());
+                let record = Record::begin(&dir, &id, mask, largest, Value::Object(meta))?;
+                refuse(&record, &id, &dir, &e, started)?;
+                return Err(e);
+            }
+        };
+        let record = match Record::begin(&dir, &id, mask, largest, Value::Object(meta)) {
+            Ok(record) => record,
+            Err(e) => {
+                running.destroy().await;
+                return Err(e);
+            }
+        };
+        Ok(Run {
+            record,
+            running: Some(running),
+            bounds: opening.grant.call.clone(),
+            last_exit: Mutex::new(None),
+            done: AtomicU32::new(0),
+            id,
+            dir,
+            limits: opening.grant.limits.clone(),
+            workspace,
+            report,
+            calls: AtomicU32::new(0),
+            started,
+            ended: false,
+        })
     }
 
     /// The run's id.
     pub fn id(&self) -> &str {
-        ""
+        self.id.as_str()
+    }
+
+    /// The run's folder.
+    pub fn dir(&self) -> &Path {
+        &self.dir
     }
 
     /// What really holds.
     pub fn report(&self) -> Report {
-        Report { tier: policy::Tier::Namespace, engine: String::new(), layers: Vec::new(), start_ms: 0 }
+        self.report.clone()
     }
 
     /// Appends an event; secrets are masked, texts bounded.
     ///
     /// # Errors
     /// [`RunError::Io`]: a run whose record cannot be written must end.
-    pub fn record(&self, _event: Event) -> Result<(), RunError> {
-        Ok(())
+    pub fn record(&self, event: Event) -> Result<(), RunError> {
+        self.record.append(&event)
     }
 
     /// Keeps a text as an artifact (masked) and says its hash.
     ///
     /// # Errors
     /// [`RunError::Io`].
-    pub fn artifact(&self, _bytes: &[u8]) -> Result<String, RunError> {
-        Ok(String::new())
+    pub fn artifact(&self, bytes: &[u8]) -> Result<String, RunError> {
+        self.record.artifact(bytes)
     }
 
-    /// Runs a program in the sandbox: recorded before it starts and after it ended.
-    ///
-    /// # Errors
-    /// [`RunError`] when the sandbox is lost or the record cannot be written.
-    pub async fn execute(&self, _call: ProgramCall, _cancel: &Cancel) -> Result<Executed, RunError> {
-        Err(RunError::Import { path: PathBuf::new(), reason: String::new() })
-    }
-
-    /// Does a file operation in the sandbox: recorded like a program.
-    ///
-    /// # Errors
-    /// [`RunError`] when the sandbox is lost or the record cannot be written.
-    pub async fn file(&self, _call: FileCall, _cancel: &Cancel) -> Result<Done, RunError> {
-        Err(RunError::Import { path: PathBuf::new(), reason: String::new() })
+    /// The text as it may be shown to the model: secrets masked.
+    pub fn mask(&self, text: &str) -> String {
+        self.record.mask().text(text)
     }
 
     /// The number that the next call will carry, taken; for calls that are refused and never reach the sandbox.
     pub fn next_call(&self) -> u32 {
-        0
+        self.calls.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// Destroys the sandbox, collects the changes, writes `changes.patch` and `result.json`, ends the record.
     ///
     /// # Errors
-    /// [`RunError::Io`].
+    /// [`RunError::Io`]; the record is ended as far as it can be written.
     pub async fn finish(
-        self,
-        _stop: StopReason,
-        _summary: &str,
-        _tokens: u64,
+        mut self,
+        stop: StopReason,
+        summary: &str,
+        tokens: u64,
     ) -> Result<RunResult, RunError> {
-        Err(RunError::Import { path: PathBuf::new(), reason: String::new() })
+        let mut destroy_ms = None;
+        if let Some(running) = self.running.take() {
+            let begun = Instant::now();
+            self.report = running.destroy().await;
+            destroy_ms = Some(millis(begun));
+        }
+        let collected = self.collect();
+        let (changes, trouble) = match collected {
+            Ok(changes) => (changes, None),
+            Err(e) => (Summary::default(), Some(e)),
+        };
+        let detail = match &trouble {
+            None => format!(
+                "{stop}: {} calls, {} files added, {} changed, {} deleted",
+                self.done.load(Ordering::Relaxed),
+                changes.added.len(),
+                changes.changed.len(),
+                changes.deleted.len(),
+            ),
+            Some(e) => format!("{stop}: the changes could not be collected: {e}"),
+        };
+        let result = self.close(stop, &detail, destroy_ms, summary, changes, tokens)?;
+        match trouble {
+            None => Ok(result),
+            Some(e) => Err(e),
+        }
     }
+
+    fn collect(&self) -> Result<Summary, RunError> {
+        let Changes { summary, patch, artifacts } =
+            self.workspace.collect(&self.limits, &mut |bytes| self.record.artifact(bytes))?;
+        let patch_sha256 = self.record.patch(&patch)?;
+        self.record.append(&Event::Collect {
+            added: count(&summary.added),
+            changed: count(&summary.changed),
+            deleted: count(&summary.deleted),
+            refused: summary.refused.clone(),
+            artifacts,
+            patch_sha256,
+        })?;
+        Ok(summary)
+    }
+
+    /// The last line and `result.json`. Nothing is tried a second time, whatever comes of it.
+    fn close(
+        &mut self,
+        stop: StopReason,
+        detail: &str,
+        destroy_ms: Option<u64>,
+        summary: &str,
+        changes: Summary,
+        tokens: u64,
+    ) -> Result<RunResult, RunError> {
+        self.ended = true;
+        let chain_head = self.record.end(stop, detail, destroy_ms)?;
+        let result = RunResult {
+            run_id: self.id.to_string(),
+            stop,
+            summary: self.mask(cut(&clean(summary.as_bytes()), LONGEST_SUMMARY)),
+            sandbox: Some(self.report.clone()),
+            changes,
+            calls: self.done.load(Ordering::Relaxed),
+            tokens,
+            duration_ms: millis(self.started),
+            chain_head,
+            last_exit: *self.last_exit.lock().unwrap_or_else(PoisonError::into_inner),
+            dir: self.dir.clone(),
+        };
+        self.record.result(&result)?;
+        Ok(result)
+    }
+}
+
+impl Drop for Run {
+    /// A panic or a dropped future ends the record too. The sandbox's own drop kills what it holds.
+    fn drop(&mut self) {
+        if self.ended {
+            return;
+        }
+        let stop = if std::thread::panicking() { StopReason::SandboxError } else { StopReason::Cancelled };
+        if self.close(stop, "dropped before it was finished", None, "", Summary::default(), 0).is_err() {
+            // Then the record stays incomplete, and whoever reads it sees that.
+        }
+    }
+}
+
+fn create_folder(store: &Path) -> Result<(RunId, PathBuf), RunError> {
+    let private = |path: &Path| DirBuilder::new().recursive(true).mode(0o700).create(path);
+    private(store).map_err(RunError::io("create", store))?;
+    let store = store.canonicalize().map_err(RunError::io("find", store))?;
+    loop {
+        let id = RunId::new().map_err(RunError::io("name a run in", &store))?;
+        let dir = store.join(id.as_str());
+        match DirBuilder::new().mode(0o700).create(&dir) {
+            Ok(()) => return Ok((id, dir)),
+            Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
+            Err(e) => return Err(RunError::io("create", &dir)(e)),
+        }
+    }
+}
+
+async fn start(
+    host: &Host,
+    opening: &Opening<'_>,
+    dir: &Path,
+    meta: &mut Map<String, Value>,
+) -> Result<(Workspace, Running, Report), RunError> {
+    let grant = opening.grant;
+    let workspace = Workspace::import(
+        opening.source,
+        &dir.join("workspace"),
+        opening.store,
+        &grant.limits,
+        sandbox::guest_owner(),
+        opening.progress,
+    )?;
+    meta.insert("import".to_owned(), workspace.describe());
+    let plan = Plan {
+        tier: grant.isolation.tier,
+        floor: grant.isolation.floor,
+        surroundings: grant.isolation.surroundings,
+        rootfs: grant.isolation.rootfs.clone(),
+        workspace: workspace.root().to_owned(),
+        limits: grant.limits.clone(),
+        env: opening.secrets.clone(),
+    };
+    let ready = plan.ready(host).await?;
+    let (tier, accepted): (_, Acceptance) = ready.tier();
+    meta.insert("accepted".to_owned(), json!({ "tier": tier, "because": accepted }));
+    let running = ready.start();
+    let report = running.report().clone();
+    meta.insert("sandbox".to_owned(), json!(report));
+    Ok((workspace, running, report))
+}
+
+fn refuse(record: &Record, id: &RunId, dir: &Path, e: &RunError, started: Instant) -> Result<(), RunError> {
+    let what = match e {
+        RunError::Sandbox(SandboxError::Refused { .. }) => "the sandbox was refused",
+        RunError::Sandbox(_) => "the sandbox could not be started",
+        RunError::Import { .. } => "the source was not taken in",
+        RunError::Io { .. } => "the run's own files failed",
+    };
+    let chain_head = record.end(StopReason::SandboxError, &format!("{what}: {e}"), None)?;
+    record.result(&RunResult {
+        run_id: id.to_string(),
+        stop: StopReason::SandboxError,
+        summary: String::new(),
+        sandbox: None,
+        changes: Summary::default(),
+        calls: 0,
+        tokens: 0,
+        duration_ms: millis(started),
+        chain_head,
+        last_exit: None,
+        dir: dir.to_owned(),
+    })
+}
+
+fn mask_of(opening: &Opening<'_>) -> Mask {
+    Mask::new(opening.secrets.iter().chain(&opening.mask).map(|(n, v)| (n.as_str(), v.as_str())))
+}
+
+/// What is known before anything is tried. The caller's entries never replace ours.
+fn meta_of(id: &RunId, opening: &Opening<'_>) -> Map<String, Value> {
+    let isolation = &opening.grant.isolation;
+    let ours = json!({
+        "v": crate::record::VERSION,
+        "run_id": id.as_str(),
+        "version": env!("CARGO_PKG_VERSION"),
+        "started": humantime::format_rfc3339_millis(SystemTime::now()).to_string(),
+        "source": opening.source.map(|p| p.to_string_lossy()),
+        "asked": {
+            "tier": isolation.tier,
+            "floor": isolation.floor,
+            "surroundings": isolation.surroundings,
+        },
+        "secrets": opening.secrets.iter().map(|(name, _)| name).collect::<Vec<_>>(),
+        "grant": opening.grant,
+    });
+    let mut meta = opening.meta.clone();
+    if let Value::Object(ours) = ours {
+        meta.extend(ours);
+    }
+    meta
+}
+
+fn count(names: &[String]) -> u64 {
+    u64::try_from(names.len()).unwrap_or(u64::MAX)
+}
+
+fn millis(since: Instant) -> u64 {
+    u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
 }

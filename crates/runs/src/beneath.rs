@@ -1,0 +1,221 @@
+//! Files of a tree that somebody else has shaped, opened by descriptor and never through a link.
+//!
+//! Everything that reads or writes a workspace, a source or a finished run goes through a [`Folder`]. The
+//! kernel is asked to hold the bounds (`openat2`); where it does not know the call, the path is walked part by
+//! part.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{File, Metadata};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path};
+
+use rustix::fs::{AtFlags, CWD, Dir, Gid, Mode, OFlags, ResolveFlags, Uid};
+use rustix::io::Errno;
+
+/// A folder, held open.
+#[derive(Debug)]
+pub(crate) struct Folder(OwnedFd);
+
+impl Folder {
+    /// Opens a folder that the operator named; the way to it may hold links.
+    pub(crate) fn open(path: &Path) -> io::Result<Folder> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Ok(Folder(rustix::fs::open(path, flags, Mode::empty())?))
+    }
+
+    /// A folder beneath this one; the empty path is this one.
+    pub(crate) fn folder(&self, path: &Path) -> io::Result<Folder> {
+        let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+        self.beneath(path, OFlags::RDONLY | OFlags::DIRECTORY).map(Folder)
+    }
+
+    /// A regular file beneath this folder, for reading. Never blocks on a FIFO.
+    pub(crate) fn file(&self, path: &Path) -> io::Result<File> {
+        let fd = self.beneath(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?;
+        let file = File::from(fd);
+        if file.metadata()?.is_file() {
+            Ok(file)
+        } else {
+            Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"))
+        }
+    }
+
+    /// What an entry of this folder is, without following it.
+    pub(crate) fn look(&self, name: &OsStr) -> io::Result<Metadata> {
+        File::from(self.beneath(Path::new(name), OFlags::PATH)?).metadata()
+    }
+
+    /// What this folder is.
+    pub(crate) fn metadata(&self) -> io::Result<Metadata> {
+        File::from(self.0.try_clone()?).metadata()
+    }
+
+    /// Names in this folder, sorted; at most `most`, and whether there are more.
+    pub(crate) fn names(&self, most: usize) -> io::Result<(Vec<OsString>, bool)> {
+        let mut names = Vec::new();
+        for entry in Dir::read_from(&self.0)? {
+            let entry = entry?;
+            let name = entry.file_name().to_bytes();
+            if name == b"." || name == b".." {
+                continue;
+            }
+            if names.len() >= most {
+                return Ok((names, true));
+            }
+            names.push(OsStr::from_bytes(name).to_owned());
+        }
+        names.sort();
+        Ok((names, false))
+    }
+
+    /// Where a link in this folder points.
+    pub(crate) fn target(&self, name: &OsStr) -> io::Result<OsString> {
+        let target = rustix::fs::readlinkat(&self.0, name, Vec::new())?;
+        Ok(OsStr::from_bytes(target.as_bytes()).to_owned())
+    }
+
+    /// Makes a regular file that was not there, for reading and writing.
+    pub(crate) fn create(&self, name: &OsStr, mode: u32) -> io::Result<File> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
+        Ok(File::from(self.open_one(Path::new(name), flags, Mode::from_raw_mode(mode))?))
+    }
+
+    /// Makes a folder that was not there.
+    pub(crate) fn create_folder(&self, name: &OsStr) -> io::Result<Folder> {
+        rustix::fs::mkdirat(&self.0, name, Mode::from_raw_mode(0o700))?;
+        self.folder(Path::new(name))
+    }
+
+    /// Makes a link that was not there.
+    pub(crate) fn create_link(
+        &self,
+        name: &OsStr,
+        target: &OsStr,
+        owner: Option<(u32, u32)>,
+    ) -> io::Result<()> {
+        rustix::fs::symlinkat(target, &self.0, name)?;
+        if let Some((uid, gid)) = owner {
+            let (uid, gid) = (Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)));
+            rustix::fs::chownat(&self.0, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW)?;
+        }
+        Ok(())
+    }
+
+    /// Sets mode, owner and time of this folder, once it is filled.
+    pub(crate) fn settle(&self, like: &Metadata, mode: u32, owner: Option<(u32, u32)>) -> io::Result<()> {
+        settle(&File::from(self.0.try_clone()?), like, mode, owner)
+    }
+
+    /// Lets us read an entry of our own whose mode forbids it, without following it.
+    pub(crate) fn unlock(&self, name: &OsStr, mode: u32) -> io::Result<()> {
+        let fd = self.beneath(Path::new(name), OFlags::PATH)?;
+        let way = format!("/proc/self/fd/{}", fd.as_raw_fd());
+        Ok(rustix::fs::chmodat(CWD, way, Mode::from_raw_mode(mode), AtFlags::empty())?)
+    }
+
+    fn beneath(&self, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
+        if path != Path::new(".") && !path.components().all(|c| matches!(c, Component::Normal(_))) {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the path leaves its folder"));
+        }
+        match self.open_one(path, flags, Mode::empty()) {
+            Err(e) if unknown_call(&e) => self.stepwise(path, flags),
+            other => other,
+        }
+    }
+
+    fn open_one(&self, path: &Path, flags: OFlags, mode: Mode) -> io::Result<OwnedFd> {
+        let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        // A link itself may be looked at (`PATH`), but none is ever walked through.
+        let inside = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+        let links = if flags.contains(OFlags::PATH) && path.components().count() == 1 {
+            ResolveFlags::empty()
+        } else {
+            ResolveFlags::NO_SYMLINKS
+        };
+        let mut tries = 0;
+        loop {
+            match rustix::fs::openat2(&self.0, path, flags, mode, inside | links) {
+                Err(Errno::INTR | Errno::AGAIN) if tries < 64 => tries += 1,
+                Err(e) if flags.contains(OFlags::CREATE) && unknown_call(&e.into()) => {
+                    // A single name with `O_EXCL` cannot lead anywhere else.
+                    return Ok(rustix::fs::openat(&self.0, path, flags, mode)?);
+                }
+                other => return Ok(other?),
+            }
+        }
+    }
+
+    /// The same without `openat2`: one part after the other, none of them a link.
+    fn stepwise(&self, path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
+        let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let on_the_way = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mut at = self.0.try_clone()?;
+        let mut parts = path.components().peekable();
+        while let Some(part) = parts.next() {
+            if parts.peek().is_none() {
+                return Ok(rustix::fs::openat(&at, part.as_os_str(), flags, Mode::empty())?);
+            }
+            at = rustix::fs::openat(&at, part.as_os_str(), on_the_way, Mode::empty())?;
+        }
+        Err(io::Error::new(io::ErrorKind::InvalidInput, "an empty path"))
+    }
+}
+
+/// Owner first: a change of owner clears mode bits.
+pub(crate) fn settle(file: &File, like: &Metadata, mode: u32, owner: Option<(u32, u32)>) -> io::Result<()> {
+    if let Some((uid, gid)) = owner {
+        rustix::fs::fchown(file, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))?;
+    }
+    rustix::fs::fchmod(file, Mode::from_raw_mode(mode))?;
+    file.set_modified(like.modified()?)
+}
+
+fn unknown_call(e: &io::Error) -> bool {
+    let code = e.raw_os_error();
+    code == Some(Errno::NOSYS.raw_os_error()) || code == Some(Errno::PERM.raw_os_error())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    fn tree() -> (tempfile::TempDir, Folder) {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("in")).unwrap();
+        std::fs::write(dir.path().join("in/file"), "inside").unwrap();
+        std::fs::write(dir.path().join("outside"), "outside").unwrap();
+        symlink("../outside", dir.path().join("in/link")).unwrap();
+        symlink("..", dir.path().join("in/up")).unwrap();
+        let folder = Folder::open(&dir.path().join("in")).unwrap();
+        (dir, folder)
+    }
+
+    #[test]
+    fn nothing_is_opened_through_a_link() {
+        let (_dir, folder) = tree();
+        assert!(folder.file(Path::new("file")).is_ok());
+        for way in ["link", "up/outside", "../outside", "/etc/passwd", "up", "."] {
+            assert!(folder.file(Path::new(way)).is_err(), "{way}");
+        }
+        assert!(folder.folder(Path::new("up")).is_err());
+    }
+
+    #[test]
+    fn nothing_is_opened_through_a_link_without_openat2() {
+        let (_dir, folder) = tree();
+        assert!(folder.stepwise(Path::new("file"), OFlags::RDONLY).is_ok());
+        for way in ["link", "up/outside", "up"] {
+            assert!(folder.stepwise(Path::new(way), OFlags::RDONLY).is_err(), "{way}");
+        }
+    }
+
+    #[test]
+    fn a_link_is_seen_as_a_link() {
+        let (_dir, folder) = tree();
+        assert!(folder.look(OsStr::new("link")).unwrap().is_symlink());
+        assert_eq!(folder.target(OsStr::new("link")).unwrap(), "../outside");
+    }
+}

@@ -1,0 +1,175 @@
+//! What a run is opened with, what goes in and what comes out.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use policy::{Grant, StopReason};
+use sandbox::{Ended, FileOp, Outcome, Report};
+use serde::Serialize;
+
+use crate::quote::in_text;
+
+/// What a run starts from.
+pub struct Opening<'a> {
+    /// What it may do.
+    pub grant: &'a Grant,
+    /// The folder of all runs (`data/runs`).
+    pub store: &'a Path,
+    /// The folder or file to work on; none starts with an empty workspace.
+    pub source: Option<&'a Path>,
+    /// Values of `grant.secrets`, handed in by the only reader of the environment. Masked in every record.
+    pub secrets: Vec<(String, String)>,
+    /// Values that must never appear in a record though they are not handed in (the model key).
+    pub mask: Vec<(String, String)>,
+    /// More for `meta.json`: digests of Guild and deployment, the model probe, the task.
+    pub meta: serde_json::Map<String, serde_json::Value>,
+    /// Told how the import goes: files and bytes so far, and in all where known.
+    pub progress: &'a (dyn Fn(u64, u64) + Sync),
+}
+
+/// A program call of the model, or of `exec`.
+#[derive(Clone, Debug)]
+pub struct ProgramCall {
+    /// Which tool asks (`run_shell`, `run_command`, `exec`).
+    pub tool: String,
+    /// The argument vector.
+    pub argv: Vec<String>,
+    /// Folder beneath the workspace.
+    pub cwd: Option<String>,
+    /// Standard input.
+    pub stdin: Vec<u8>,
+    /// Wall clock; the grant's bound when none or longer.
+    pub timeout: Option<Duration>,
+}
+
+/// A file call of the model.
+#[derive(Clone, Debug)]
+pub struct FileCall {
+    /// Which tool asks.
+    pub tool: String,
+    /// The operation.
+    pub op: FileOp,
+    /// Content, for a write.
+    pub content: Vec<u8>,
+}
+
+/// A program call that ended.
+#[derive(Clone, Debug, Serialize)]
+pub struct Executed {
+    /// Call number in the run, from 1.
+    pub call: u32,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// What may be shown: head and tail, valid UTF-8, without control sequences, secrets masked.
+    pub stdout: String,
+    /// The same for standard error.
+    pub stderr: String,
+    /// Whether anything was left out of the two texts.
+    pub truncated: bool,
+    /// Artifact of the full standard output, up to `call.output` bytes, when it was shortened.
+    pub stdout_artifact: Option<String>,
+    /// The same for standard error.
+    pub stderr_artifact: Option<String>,
+}
+
+/// A file call that ended: the guest's answer, parsed and bounded.
+#[derive(Clone, Debug, Serialize)]
+pub struct Done {
+    /// Call number in the run, from 1.
+    pub call: u32,
+    /// `Ok` with the answer object of the operation, or the guest's error kind and message.
+    pub answer: Result<serde_json::Value, (String, String)>,
+    /// Raw bytes of a `Read`: for writing them back, never for showing them.
+    #[serde(skip)]
+    pub bytes: Vec<u8>,
+    /// The same as it may be shown: valid UTF-8, without control sequences, secrets masked.
+    #[serde(skip)]
+    pub shown: String,
+}
+
+/// What the user gets: `result.json`.
+#[derive(Clone, Debug, Serialize)]
+pub struct RunResult {
+    /// The run.
+    pub run_id: String,
+    /// Why it ended.
+    pub stop: StopReason,
+    /// The role's own word, bounded and cleaned; proves nothing.
+    pub summary: String,
+    /// The sandbox as it really was.
+    pub sandbox: Option<Report>,
+    /// Files added, changed, deleted.
+    pub changes: Summary,
+    /// Tool calls carried out.
+    pub calls: u32,
+    /// Tokens, as the server counts them.
+    pub tokens: u64,
+    /// Milliseconds.
+    pub duration_ms: u64,
+    /// Hash of the last line of the record.
+    pub chain_head: String,
+    /// How the last program call ended; `exec` passes it on.
+    pub last_exit: Option<Ended>,
+    /// Where the run is.
+    pub dir: PathBuf,
+}
+
+/// What changed in the workspace.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Summary {
+    /// Paths of files that are new.
+    pub added: Vec<String>,
+    /// Paths of files that differ in content or mode.
+    pub changed: Vec<String>,
+    /// Paths of files that are gone.
+    pub deleted: Vec<String>,
+    /// Entries that were not taken, with the reason.
+    pub refused: Vec<String>,
+    /// Changes among the above whose content is not in the patch.
+    pub apart: Vec<Apart>,
+}
+
+/// A change that cannot stand in the patch.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Apart {
+    /// Which file.
+    pub path: String,
+    /// Why (`binary`, `too large to compare`, ...).
+    pub why: &'static str,
+    /// Its new content, where it is not too large to be kept.
+    pub artifact: Option<String>,
+}
+
+/// Why a run cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The sandbox was refused or lost.
+    #[error(transparent)]
+    Sandbox(#[from] sandbox::SandboxError),
+    /// The source cannot be taken in.
+    #[error("cannot take in {}: {reason}", in_text(path))]
+    Import {
+        /// Which entry.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// A file of the run cannot be written or read.
+    #[error("cannot {doing} {}: {source}", in_text(path))]
+    Io {
+        /// What was tried.
+        doing: &'static str,
+        /// On which file.
+        path: PathBuf,
+        /// The system's word.
+        #[source]
+        source: std::io::Error,
+    },
+}
+
+impl RunError {
+    /// For `map_err`: what was being done to which file.
+    pub(crate) fn io(doing: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> RunError {
+        move |source| RunError::Io { doing, path: path.to_owned(), source }
+    }
+}

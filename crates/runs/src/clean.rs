@@ -1,0 +1,112 @@
+//! Texts from a sandbox, made fit to be shown: they must not drive a terminal or hide what they say.
+
+/// Valid UTF-8 without escape sequences or control characters; newlines and tabs stay, characters that reorder
+/// or hide text become visible (`<U+202E>`).
+pub(crate) fn clean(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    let mut out = String::with_capacity(text.len());
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        match c {
+            '\x1b' => escape(&mut chars),
+            '\u{9b}' => control_sequence(&mut chars),
+            '\u{90}' | '\u{98}' | '\u{9d}' | '\u{9e}' | '\u{9f}' => control_string(&mut chars),
+            '\n' | '\t' => out.push(c),
+            c if c.is_control() => {}
+            c if is_invisible(c) => out.push_str(&format!("<U+{:04X}>", u32::from(c))),
+            c => out.push(c),
+        }
+    }
+    out
+}
+
+/// Characters that reorder text or that a reader cannot see, while a model can.
+pub(crate) fn is_invisible(c: char) -> bool {
+    matches!(
+        c,
+        '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{061c}' | '\u{2028}' | '\u{2029}' | '\u{2060}' | '\u{feff}'
+            | '\u{202a}'..='\u{202e}'
+            | '\u{2066}'..='\u{2069}'
+            | '\u{e0000}'..='\u{e007f}'
+    )
+}
+
+/// At most `limit` bytes, cut on a character boundary.
+pub(crate) fn cut(text: &str, limit: usize) -> &str {
+    let mut end = limit.min(text.len());
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
+}
+
+type Chars<'a> = std::iter::Peekable<std::str::Chars<'a>>;
+
+fn escape(chars: &mut Chars<'_>) {
+    match chars.peek() {
+        Some('[') => {
+            chars.next();
+            control_sequence(chars);
+        }
+        Some(']' | 'P' | '_' | '^' | 'X') => {
+            chars.next();
+            control_string(chars);
+        }
+        _ => {
+            while chars.next_if(|c| (' '..='/').contains(c)).is_some() {}
+            chars.next_if(|c| ('0'..='~').contains(c));
+        }
+    }
+}
+
+fn control_sequence(chars: &mut Chars<'_>) {
+    while chars.next_if(|c| (' '..='?').contains(c)).is_some() {}
+    chars.next_if(|c| ('@'..='~').contains(c));
+}
+
+/// Ends at BEL, at ST, or at the end of the line: an unfinished one must not swallow the rest of the text.
+fn control_string(chars: &mut Chars<'_>) {
+    while let Some(c) = chars.next_if(|c| *c != '\n') {
+        match c {
+            '\x07' | '\u{9c}' => return,
+            '\x1b' => {
+                chars.next_if(|c| *c == '\\');
+                return;
+            }
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn r33_control_sequences_are_gone() {
+        assert_eq!(clean(b"a\x1b[31mred\x1b[0m\x1b]0;title\x07b\x1b(Bc\x08\x7fd\r\n\te"), "aredbcd\n\te");
+        assert_eq!(clean("x\u{9b}1my\u{9d}0;t\u{9c}z".as_bytes()), "xyz");
+    }
+
+    #[test]
+    fn r33_an_unfinished_sequence_hides_one_line_at_most() {
+        assert_eq!(clean(b"\x1b]0;never ended\nseen"), "\nseen");
+        assert_eq!(clean(b"\x1b"), "");
+        assert_eq!(clean(b"\x1b["), "");
+    }
+
+    #[test]
+    fn reordering_and_hidden_characters_are_shown() {
+        assert_eq!(clean("a\u{202e}b\u{e0041}".as_bytes()), "a<U+202E>b<U+E0041>");
+    }
+
+    #[test]
+    fn what_is_not_utf8_is_replaced() {
+        assert_eq!(clean(b"a\xffb"), "a\u{fffd}b");
+    }
+
+    #[test]
+    fn a_cut_never_splits_a_character() {
+        assert_eq!(cut("aé", 2), "a");
+    }
+}

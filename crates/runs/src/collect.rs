@@ -1,0 +1,478 @@
+//! What a run has changed: its workspace compared with what was taken in.
+//!
+//! The tree is hostile. It is walked after its sandbox is gone, by descriptor, through no link, within bounds;
+//! nothing in it is executed and no program is started on it. What cannot be taken over safely is refused by
+//! name and the rest goes on.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{OsStr, OsString};
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use policy::Limits;
+use sha2::{Digest, Sha256};
+
+use crate::beneath::Folder;
+use crate::import::{DEEPEST, Imported};
+use crate::manifest::{Item, Kind, hex, link_leaves, sha256};
+use crate::patch::{self, Side};
+use crate::quote::{in_patch, in_text};
+use crate::{Apart, RunError, Summary};
+
+/// Larger files are not compared line by line.
+const LARGEST_TEXT: u64 = 4 << 20;
+/// Of files that are not in the patch, this much is kept as an artifact: each, and all together.
+const LARGEST_KEPT: u64 = 16 << 20;
+const ALL_KEPT: u64 = 64 << 20;
+const LARGEST_PATCH: usize = 64 << 20;
+const BINARY: &str = "binary";
+const LONGEST_PATH: usize = 4000;
+const MOST_REFUSED: usize = 1000;
+
+/// The outcome.
+#[derive(Debug, Default)]
+pub(crate) struct Collected {
+    pub(crate) summary: Summary,
+    pub(crate) patch: Vec<u8>,
+    /// Artifacts that hold new content which is not in the patch.
+    pub(crate) artifacts: Vec<String>,
+}
+
+/// Compares `root` with what was taken in; `keep` stores an artifact and says its hash.
+pub(crate) fn collect(
+    root: &Path,
+    taken: &Imported,
+    limits: &Limits,
+    keep: &mut dyn FnMut(&[u8]) -> Result<String, RunError>,
+) -> Result<Collected, RunError> {
+    let folder = open(root).map_err(RunError::io("open", root))?;
+    let meta = folder.metadata().map_err(RunError::io("read", root))?;
+    let files = usize::try_from(limits.files).unwrap_or(usize::MAX);
+    let mut walk = Walk {
+        limits,
+        dev: meta.dev(),
+        room: files.saturating_mul(2).saturating_add(taken.manifest.len()).saturating_add(1000),
+        found: BTreeMap::new(),
+        links: BTreeMap::new(),
+        refused: Refused::default(),
+        cut_short: false,
+    };
+    walk.folder(&folder, Path::new(""), 0);
+    let Walk { mut found, links, mut refused, cut_short, .. } = walk;
+    refuse_outside_links(&mut found, &links, &mut refused);
+    let changes = compare(&folder, taken, &found, limits, &mut refused, cut_short);
+    let mut writer = Writer {
+        folder: &folder,
+        taken,
+        keep,
+        kept: 0,
+        head: Vec::new(),
+        body: Vec::new(),
+        out: Collected::default(),
+    };
+    for change in &changes {
+        writer.change(change)?;
+    }
+    let mut out = writer.end();
+    out.summary.refused = refused.end();
+    Ok(out)
+}
+
+/// The guest owns the workspace and may have locked it.
+fn open(root: &Path) -> io::Result<Folder> {
+    if let (Some(parent), Some(name)) = (root.parent(), root.file_name()) {
+        let parent = Folder::open(parent)?;
+        let mode = parent.look(name)?.mode() & 0o777;
+        if mode & 0o500 != 0o500 {
+            parent.unlock(name, mode | 0o700)?;
+        }
+        return parent.folder(Path::new(name));
+    }
+    Folder::open(root)
+}
+
+/// What stands in the tree now.
+#[derive(Debug)]
+enum Now {
+    File { mode: u32, size: u64, id: (u64, u64), nlink: u64 },
+    Link { target: OsString },
+}
+
+#[derive(Default)]
+struct Refused {
+    notes: Vec<String>,
+    more: u64,
+    paths: BTreeSet<PathBuf>,
+}
+
+impl Refused {
+    fn add(&mut self, path: &Path, why: &str) {
+        self.paths.insert(path.to_owned());
+        if self.notes.len() < MOST_REFUSED {
+            self.notes.push(format!("{}: {why}", in_text(path)));
+        } else {
+            self.more += 1;
+        }
+    }
+
+    /// Whether the path or a folder above it was refused.
+    fn covers(&self, path: &Path) -> bool {
+        path.ancestors().any(|p| self.paths.contains(p))
+    }
+
+    fn end(mut self) -> Vec<String> {
+        if self.more > 0 {
+            self.notes.push(format!("and {} more", self.more));
+        }
+        self.notes
+    }
+}
+
+struct Walk<'a> {
+    limits: &'a Limits,
+    dev: u64,
+    room: usize,
+    found: BTreeMap<PathBuf, Now>,
+    /// How often each file was met, for hard links.
+    links: BTreeMap<(u64, u64), u64>,
+    refused: Refused,
+    cut_short: bool,
+}
+
+impl Walk<'_> {
+    fn folder(&mut self, folder: &Folder, path: &Path, depth: usize) {
+        let names = match folder.names(self.room) {
+            Ok((names, more)) => {
+                if more {
+                    self.cut(path);
+                }
+                names
+            }
+            Err(e) => return self.refused.add(path, &format!("cannot be listed: {}", kind_of(&e))),
+        };
+        self.room -= names.len().min(self.room);
+        for name in names {
+            self.entry(folder, &name, &path.join(&name), depth);
+        }
+    }
+
+    fn cut(&mut self, path: &Path) {
+        self.cut_short = true;
+        self.refused.add(path, "more entries than `limits.files` allows by far; deletions are not told");
+    }
+
+    fn entry(&mut self, folder: &Folder, name: &OsStr, path: &Path, depth: usize) {
+        let meta = match folder.look(name) {
+            Ok(meta) => meta,
+            Err(e) => return self.refused.add(path, &format!("cannot be looked at: {}", kind_of(&e))),
+        };
+        let kind = meta.file_type();
+        let why = if path.as_os_str().len() > LONGEST_PATH {
+            "its path is too long"
+        } else if kind.is_fifo() {
+            "a FIFO"
+        } else if kind.is_socket() {
+            "a socket"
+        } else if kind.is_block_device() || kind.is_char_device() {
+            "a device"
+        } else if kind.is_file() && meta.mode() & 0o7000 != 0 {
+            "a file with a setuid, setgid or sticky bit"
+        } else if kind.is_file() && meta.len() > self.limits.disk {
+            "a file larger than `limits.disk`"
+        } else if kind.is_dir() && meta.dev() != self.dev {
+            "another file system"
+        } else if kind.is_dir() && depth >= DEEPEST {
+            "folders nested too deep"
+        } else {
+            ""
+        };
+        if !why.is_empty() {
+            return self.refused.add(path, why);
+        }
+        if kind.is_dir() {
+            self.inner(folder, name, path, meta.mode(), depth);
+        } else if kind.is_symlink() {
+            match folder.target(name) {
+                Ok(target) => match link_leaves(path.parent().unwrap_or(Path::new("")), Path::new(&target)) {
+                    Some(why) => self.refused.add(path, why),
+                    None => drop(self.found.insert(path.to_owned(), Now::Link { target })),
+                },
+                Err(e) => self.refused.add(path, &format!("cannot be read: {}", kind_of(&e))),
+            }
+        } else {
+            if meta.mode() & 0o400 == 0 && folder.unlock(name, (meta.mode() & 0o777) | 0o400).is_err() {
+                return self.refused.add(path, "cannot be made readable");
+            }
+            let id = (meta.dev(), meta.ino());
+            *self.links.entry(id).or_default() += 1;
+            let now = Now::File { mode: meta.mode(), size: meta.len(), id, nlink: meta.nlink() };
+            self.found.insert(path.to_owned(), now);
+        }
+    }
+
+    fn inner(&mut self, folder: &Folder, name: &OsStr, path: &Path, mode: u32, depth: usize) {
+        // The guest may have locked a folder; where it is ours it is opened again.
+        if mode & 0o500 != 0o500 && folder.unlock(name, (mode & 0o777) | 0o700).is_err() {
+            return self.refused.add(path, "cannot be made readable");
+        }
+        match folder.folder(Path::new(name)) {
+            Ok(inner) => self.folder(&inner, path, depth + 1),
+            Err(e) => self.refused.add(path, &format!("cannot be opened: {}", kind_of(&e))),
+        }
+    }
+}
+
+/// A file with more names than the tree shows has one outside.
+fn refuse_outside_links(
+    found: &mut BTreeMap<PathBuf, Now>,
+    links: &BTreeMap<(u64, u64), u64>,
+    refused: &mut Refused,
+) {
+    found.retain(|path, now| match now {
+        Now::File { id, nlink, .. } if *nlink > links.get(id).copied().unwrap_or(0) => {
+            refused.add(path, "a hard link to a file outside the workspace");
+            false
+        }
+        Now::File { .. } | Now::Link { .. } => true,
+    });
+}
+
+/// One difference. Modes are git's: 100644, 100755, 120000.
+#[derive(Debug)]
+struct Change {
+    path: PathBuf,
+    old: Option<Item>,
+    new: Option<New>,
+}
+
+#[derive(Debug)]
+enum New {
+    File { executable: bool, size: u64, sha256: String },
+    Link { target: OsString },
+}
+
+fn compare(
+    folder: &Folder,
+    taken: &Imported,
+    found: &BTreeMap<PathBuf, Now>,
+    limits: &Limits,
+    refused: &mut Refused,
+    cut_short: bool,
+) -> Vec<Change> {
+    let mut changes = Vec::new();
+    let mut repositories = BTreeSet::new();
+    let mut room = limits.disk.saturating_mul(2).saturating_add(taken.bytes);
+    for (path, old) in &taken.manifest {
+        let gone = !matches!(old.kind, Kind::Folder) && !found.contains_key(path);
+        if gone && !cut_short && !refused.covers(path) {
+            changes.push(Change { path: path.clone(), old: Some(old.clone()), new: None });
+        }
+    }
+    for (path, now) in found {
+        let old = taken.manifest.get(path).filter(|i| !matches!(i.kind, Kind::Folder));
+        let new = match now {
+            Now::Link { target } => New::Link { target: target.clone() },
+            Now::File { size, .. } if *size > room => {
+                refused.add(path, "not read: the files together are larger than twice `limits.disk`");
+                continue;
+            }
+            Now::File { mode, id, .. } => match sum(folder, path, *id) {
+                Ok((size, sha256)) => {
+                    room = room.saturating_sub(size);
+                    New::File { executable: mode & 0o100 != 0, size, sha256 }
+                }
+                Err(e) => {
+                    refused.add(path, &format!("cannot be read: {}", kind_of(&e)));
+                    continue;
+                }
+            },
+        };
+        if !old.is_some_and(|old| same(old, &new)) {
+            changes.push(Change { path: path.clone(), old: old.cloned(), new: Some(new) });
+        }
+    }
+    changes.retain(|change| match repository(&change.path) {
+        Some(root) => {
+            repositories.insert(root);
+            false
+        }
+        None => true,
+    });
+    for root in repositories {
+        refused.add(&root, "changes to a repository's own files are not taken");
+    }
+    // Deletions first, so that a file may take the place of a folder.
+    changes.sort_by(|a, b| (a.new.is_some(), &a.path).cmp(&(b.new.is_some(), &b.path)));
+    changes
+}
+
+fn same(old: &Item, new: &New) -> bool {
+    match (&old.kind, new) {
+        (Kind::File { sha256: was, .. }, New::File { executable, sha256, .. }) => {
+            was == sha256 && (old.mode & 0o100 != 0) == *executable
+        }
+        (Kind::Link { target: was }, New::Link { target }) => was == target,
+        (Kind::File { .. } | Kind::Link { .. } | Kind::Folder, New::File { .. } | New::Link { .. }) => false,
+    }
+}
+
+/// The `.git` that a path is, or is inside. A hook or a filter planted there would run on the host, later.
+fn repository(path: &Path) -> Option<PathBuf> {
+    let is_git = |p: &Path| p.file_name().is_some_and(|n| n.as_bytes().eq_ignore_ascii_case(b".git"));
+    path.ancestors().filter(|p| is_git(p)).last().map(Path::to_owned)
+}
+
+fn sum(folder: &Folder, path: &Path, id: (u64, u64)) -> io::Result<(u64, String)> {
+    let mut file = folder.file(path)?;
+    let meta = file.metadata()?;
+    if (meta.dev(), meta.ino()) != id {
+        return Err(io::Error::other("exchanged while it was read"));
+    }
+    let mut bounded = (&mut file).take(meta.len());
+    let mut sum = Sha256::new();
+    let mut piece = vec![0u8; 256 * 1024];
+    let mut size = 0u64;
+    loop {
+        let n = bounded.read(&mut piece)?;
+        let Some(bytes) = piece.get(..n).filter(|b| !b.is_empty()) else { break };
+        size += u64::try_from(n).unwrap_or(u64::MAX);
+        sum.update(bytes);
+    }
+    Ok((size, hex(&sum.finalize())))
+}
+
+struct Writer<'a> {
+    folder: &'a Folder,
+    taken: &'a Imported,
+    keep: &'a mut dyn FnMut(&[u8]) -> Result<String, RunError>,
+    kept: u64,
+    head: Vec<u8>,
+    body: Vec<u8>,
+    out: Collected,
+}
+
+impl Writer<'_> {
+    fn change(&mut self, change: &Change) -> Result<(), RunError> {
+        let path = &change.path;
+        let shown = in_text(path);
+        match (&change.old, &change.new) {
+            (None, _) => self.out.summary.added.push(shown),
+            (Some(_), Some(_)) => self.out.summary.changed.push(shown),
+            (Some(_), None) => self.out.summary.deleted.push(shown),
+        }
+        let old = match &change.old {
+            None => None,
+            Some(item) => match self.old(path, item) {
+                Ok(side) => Some(side),
+                Err(why) => return self.apart(change, why),
+            },
+        };
+        let new = match &change.new {
+            None => None,
+            Some(new) => match self.new_side(path, new) {
+                Ok(side) => Some(side),
+                Err(why) => return self.apart(change, why),
+            },
+        };
+        let (old, new) = (view(&old), view(&new));
+        let binary = |s: Option<Side<'_>>| s.is_some_and(|s| s.bytes.contains(&0));
+        if (binary(old) || binary(new)) && old.map(|s| s.bytes) != new.map(|s| s.bytes) {
+            return self.apart(change, BINARY);
+        }
+        let part = match (old, new) {
+            // A file became a link or the other way round: two steps, as git does.
+            (Some(a), Some(b)) if (a.mode ^ b.mode) & 0o170_000 != 0 => {
+                [patch::file(path, old, None), patch::file(path, None, new)].concat()
+            }
+            _ => patch::file(path, old, new),
+        };
+        if self.body.len().saturating_add(part.len()) > LARGEST_PATCH {
+            return self.apart(change, "the patch is full");
+        }
+        self.body.extend_from_slice(&part);
+        Ok(())
+    }
+
+    /// The original, as it was taken in: read again, and believed only when it is still the same.
+    fn old(&self, path: &Path, item: &Item) -> Result<(u32, Vec<u8>), &'static str> {
+        match &item.kind {
+            Kind::Link { target } => Ok((0o120_000, target.as_bytes().to_vec())),
+            Kind::Folder => Err("a folder"),
+            Kind::File { size, .. } if *size > LARGEST_TEXT => Err("too large to compare"),
+            Kind::File { size, sha256: was } => {
+                let source = self.taken.source.as_ref().ok_or("the original is gone")?;
+                let bytes = read(source, path, *size).map_err(|_| "the original can no longer be read")?;
+                if sha256(&bytes) != *was {
+                    return Err("the original was changed while the run went on");
+                }
+                Ok((git_mode(item.mode & 0o100 != 0), bytes))
+            }
+        }
+    }
+
+    fn new_side(&self, path: &Path, new: &New) -> Result<(u32, Vec<u8>), &'static str> {
+        match new {
+            New::Link { target } => Ok((0o120_000, target.as_bytes().to_vec())),
+            New::File { size, .. } if *size > LARGEST_TEXT => Err("too large to compare"),
+            New::File { executable, size, sha256: was } => {
+                let bytes = read(self.folder, path, *size).map_err(|_| "it can no longer be read")?;
+                if sha256(&bytes) != *was {
+                    return Err("it was changed while it was collected");
+                }
+                Ok((git_mode(*executable), bytes))
+            }
+        }
+    }
+
+    /// A change that is told and kept beside the patch, not in it.
+    fn apart(&mut self, change: &Change, why: &'static str) -> Result<(), RunError> {
+        let path = &change.path;
+        let artifact = match &change.new {
+            Some(New::File { size, .. }) if *size <= LARGEST_KEPT && self.kept + *size <= ALL_KEPT => {
+                match read(self.folder, path, *size) {
+                    Ok(bytes) => {
+                        self.kept += *size;
+                        Some((self.keep)(&bytes)?)
+                    }
+                    Err(_) => None,
+                }
+            }
+            Some(New::File { .. } | New::Link { .. }) | None => None,
+        };
+        let (a, b) = (in_patch("a/", path), in_patch("b/", path));
+        let what = if why == BINARY { "Binary".to_owned() } else { format!("Not shown ({why}):") };
+        let kept = artifact.as_ref().map(|id| format!("; new content: artifact {id}")).unwrap_or_default();
+        // Before everything else in the patch, where every patch tool skips it.
+        self.head.extend_from_slice(format!("# {what} files {a} and {b} differ{kept}\n").as_bytes());
+        self.out.artifacts.extend(artifact.clone());
+        self.out.summary.apart.push(Apart { path: in_text(path), why, artifact });
+        Ok(())
+    }
+
+    fn end(mut self) -> Collected {
+        self.head.append(&mut self.body);
+        self.out.patch = self.head;
+        self.out
+    }
+}
+
+fn view(side: &Option<(u32, Vec<u8>)>) -> Option<Side<'_>> {
+    side.as_ref().map(|(mode, bytes)| Side { mode: *mode, bytes })
+}
+
+fn git_mode(executable: bool) -> u32 {
+    if executable { 0o100_755 } else { 0o100_644 }
+}
+
+fn read(folder: &Folder, path: &Path, size: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    folder.file(path)?.take(size.saturating_add(1)).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// The system's word without its number; paths never stand in it.
+fn kind_of(e: &io::Error) -> String {
+    e.kind().to_string()
+}

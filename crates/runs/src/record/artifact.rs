@@ -1,0 +1,124 @@
+//! Files of a record, written whole or not at all.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use sha2::{Digest, Sha256};
+
+use crate::RunError;
+use crate::manifest::{hex, sha256};
+
+const FOLDER: &str = "artifacts";
+
+/// Files being written must not share a name.
+static HALVES: AtomicU64 = AtomicU64::new(0);
+
+pub(super) fn create_folder(dir: &Path) -> Result<(), RunError> {
+    let path = dir.join(FOLDER);
+    DirBuilder::new().mode(0o700).create(&path).map_err(RunError::io("create", &path))
+}
+
+/// Writes a file of the run: beside it first, then in its place at once.
+pub(super) fn put(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), RunError> {
+    let path = dir.join(name);
+    let number = HALVES.fetch_add(1, Ordering::Relaxed);
+    let half = dir.join(format!(".half-{number}.tmp"));
+    let written = write_new(&half, bytes).and_then(|()| fs::rename(&half, &path));
+    if written.is_err() && half.exists() {
+        fs::remove_file(&half).map_err(RunError::io("remove", &half))?;
+    }
+    written.map_err(RunError::io("write", &path))
+}
+
+/// Keeps bytes under their hash, at most `most` of them.
+pub(super) fn keep(dir: &Path, bytes: &[u8], most: u64) -> Result<String, RunError> {
+    let most = usize::try_from(most).unwrap_or(usize::MAX);
+    let cut: Vec<u8>;
+    let bytes = match bytes.get(..most) {
+        Some(front) if bytes.len() > most => {
+            let note = format!("\n[... {} bytes left out]\n", bytes.len() - most);
+            cut = [front, note.as_bytes()].concat();
+            &cut
+        }
+        _ => bytes,
+    };
+    let id = sha256(bytes);
+    let name = format!("{FOLDER}/{id}");
+    if !dir.join(&name).exists() {
+        put(dir, &name, bytes)?;
+    }
+    Ok(id)
+}
+
+fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+    file.write_all(bytes)?;
+    file.sync_data()
+}
+
+/// A text written as it comes, until it is known whether it is worth keeping.
+#[derive(Debug)]
+pub(crate) struct Spool {
+    folder: PathBuf,
+    path: PathBuf,
+    most: u64,
+    written: u64,
+    cut: bool,
+    sum: Sha256,
+    file: Option<File>,
+}
+
+impl Spool {
+    pub(super) fn new(dir: &Path, name: &str, most: u64) -> Spool {
+        let folder = dir.join(FOLDER);
+        let path = folder.join(format!(".{name}.tmp"));
+        Spool { folder, path, most, written: 0, cut: false, sum: Sha256::new(), file: None }
+    }
+
+    pub(crate) fn push(&mut self, bytes: &[u8]) -> Result<(), RunError> {
+        let room = usize::try_from(self.most - self.written).unwrap_or(usize::MAX);
+        let front = bytes.get(..room).unwrap_or(bytes);
+        self.cut |= front.len() < bytes.len();
+        if front.is_empty() {
+            return Ok(());
+        }
+        let file = match &mut self.file {
+            Some(file) => file,
+            none => none.insert(
+                OpenOptions::new()
+                    .write(true)
+                    .create_new(true)
+                    .mode(0o600)
+                    .open(&self.path)
+                    .map_err(RunError::io("create", &self.path))?,
+            ),
+        };
+        file.write_all(front).map_err(RunError::io("write", &self.path))?;
+        self.sum.update(front);
+        self.written += u64::try_from(front.len()).unwrap_or(u64::MAX);
+        Ok(())
+    }
+
+    /// Makes it an artifact: its hash, and how many bytes it holds when it is not the whole text.
+    pub(crate) fn keep(mut self) -> Result<(String, Option<u64>), RunError> {
+        if self.file.take().is_none() {
+            // Nothing came: an artifact of nothing.
+            write_new(&self.path, b"").map_err(RunError::io("write", &self.path))?;
+        }
+        let id = hex(&std::mem::take(&mut self.sum).finalize());
+        let path = self.folder.join(&id);
+        fs::rename(&self.path, &path).map_err(RunError::io("write", &path))?;
+        Ok((id, self.cut.then_some(self.written)))
+    }
+}
+
+impl Drop for Spool {
+    fn drop(&mut self) {
+        if self.file.take().is_some() && fs::remove_file(&self.path).is_err() {
+            // It stays behind under a name that no reader takes for an artifact.
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! The record of a run: `meta.json`, `events.jsonl`, `artifacts/`, `changes.patch`, `result.json`.
+//!
+//! It lies beside the workspace, outside everything a tool can write. Each line of `events.jsonl` carries the
+//! SHA-256 of the line before (without its newline), so that nothing in it can be changed, dropped or put in
+//! another order unnoticed; the first line carries the digest of `meta.json`, and `result.json` carries the
+//! hash of the last line. Every text passes the mask before it is written.
+
+mod artifact;
+mod chain;
+mod read;
+mod write;
+
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use policy::StopReason;
+use serde::Serialize;
+use serde_json::Value;
+
+pub(crate) use artifact::Spool;
+pub(crate) use chain::Depth;
+pub use chain::{Checked, Finding, Standing};
+pub(crate) use read::{events, json};
+use write::Writer;
+
+use crate::manifest::sha256;
+use crate::mask::Mask;
+use crate::{Event, RunError, RunId};
+
+/// Version of the lines of a record.
+pub(crate) const VERSION: u64 = 1;
+
+/// A record being written.
+#[derive(Debug)]
+pub struct Record {
+    dir: PathBuf,
+    mask: Mask,
+    /// Bytes an artifact may hold.
+    largest: u64,
+    writer: Mutex<Writer>,
+}
+
+impl Record {
+    /// Begins the record of `id` in the run's folder `dir`: `meta.json` and the first line.
+    ///
+    /// # Errors
+    /// [`RunError::Io`]; a record that is already there is never written over.
+    pub fn begin(dir: &Path, id: &RunId, mask: Mask, largest: u64, meta: Value) -> Result<Record, RunError> {
+        artifact::create_folder(dir)?;
+        let text = pretty(dir, &mask.value(meta))?;
+        artifact::put(dir, "meta.json", &text)?;
+        let record = Record { dir: dir.to_owned(), mask, largest, writer: Mutex::new(Writer::create(dir)?) };
+        record.append(&Event::RunStart { run_id: id.to_string(), meta_sha256: sha256(&text) })?;
+        Ok(record)
+    }
+
+    /// Appends an event.
+    ///
+    /// # Errors
+    /// [`RunError::Io`]; after the first failure nothing is appended any more.
+    pub fn append(&self, event: &Event) -> Result<(), RunError> {
+        let value = serde_json::to_value(event).map_err(|e| self.not_json(e))?;
+        self.writer().append(self.mask.value(value))
+    }
+
+    /// Keeps bytes as an artifact, masked and bounded, and says its hash.
+    ///
+    /// # Errors
+    /// [`RunError::Io`].
+    pub fn artifact(&self, bytes: &[u8]) -> Result<String, RunError> {
+        artifact::keep(&self.dir, &self.mask.bytes(bytes), self.largest)
+    }
+
+    /// Writes `changes.patch`, masked, and says its hash.
+    ///
+    /// # Errors
+    /// [`RunError::Io`].
+    pub fn patch(&self, patch: &[u8]) -> Result<String, RunError> {
+        let masked = self.mask.bytes(patch);
+        artifact::put(&self.dir, "changes.patch", &masked)?;
+        Ok(sha256(&masked))
+    }
+
+    /// Writes the last line and says its hash.
+    ///
+    /// # Errors
+    /// [`RunError::Io`].
+    pub fn end(&self, stop: StopReason, detail: &str, destroy_ms: Option<u64>) -> Result<String, RunError> {
+        self.append(&Event::RunEnd { stop, detail: detail.to_owned(), destroy_ms })?;
+        let writer = self.writer();
+        writer.sync()?;
+        Ok(writer.head().to_owned())
+    }
+
+    /// Writes `result.json`, masked.
+    ///
+    /// # Errors
+    /// [`RunError::Io`].
+    pub fn result(&self, result: &impl Serialize) -> Result<(), RunError> {
+        let value = serde_json::to_value(result).map_err(|e| self.not_json(e))?;
+        artifact::put(&self.dir, "result.json", &pretty(&self.dir, &self.mask.value(value))?)
+    }
+
+    /// A text that grows, to become an artifact or to be forgotten.
+    pub(crate) fn spool(&self, name: &str, most: u64) -> Spool {
+        Spool::new(&self.dir, name, most)
+    }
+
+    pub(crate) fn mask(&self) -> &Mask {
+        &self.mask
+    }
+
+    fn writer(&self) -> MutexGuard<'_, Writer> {
+        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn not_json(&self, e: serde_json::Error) -> RunError {
+        RunError::io("put into words for", &self.dir)(e.into())
+    }
+}
+
+fn pretty(dir: &Path, value: &Value) -> Result<Vec<u8>, RunError> {
+    let mut text =
+        serde_json::to_vec_pretty(value).map_err(|e| RunError::io("put into words for", dir)(e.into()))?;
+    text.push(b'\n');
+    Ok(text)
+}

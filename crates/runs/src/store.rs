@@ -1,0 +1,166 @@
+//! The folder of all runs, for reading.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::beneath::Folder;
+use crate::quote::in_text;
+use crate::record::{self, Checked, Depth, Standing};
+use crate::{BadRunId, RunId};
+
+const MOST_RUNS: usize = 1_000_000;
+const MOST_EVENTS: usize = 100_000;
+
+/// Why a run cannot be shown.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// Not an id at all.
+    #[error(transparent)]
+    BadId(#[from] BadRunId),
+    /// No such run.
+    #[error("there is no run {id} in {}", in_text(store))]
+    Unknown {
+        /// The id.
+        id: String,
+        /// The folder of the runs.
+        store: PathBuf,
+    },
+    /// The folder cannot be read.
+    #[error("cannot read {}: {source}", in_text(path))]
+    Io {
+        /// Which.
+        path: PathBuf,
+        /// The system's word.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// All runs of a folder.
+#[derive(Clone, Debug, Serialize)]
+pub struct Listing {
+    /// Oldest first.
+    pub runs: Vec<Listed>,
+    /// What else lies there.
+    pub notes: Vec<String>,
+}
+
+/// One run of a list. Everything but the id and the standing is the record's own word.
+#[derive(Clone, Debug, Serialize)]
+pub struct Listed {
+    /// The run.
+    pub run_id: String,
+    /// How its chain stands; artifacts are not looked at for a list.
+    pub standing: Standing,
+    /// When it started.
+    pub started: Option<String>,
+    /// The tier obtained.
+    pub tier: Option<String>,
+    /// Why it ended.
+    pub stop: Option<String>,
+    /// Tool calls carried out.
+    pub calls: Option<u64>,
+    /// Milliseconds.
+    pub duration_ms: Option<u64>,
+    /// Files added, changed and deleted, together.
+    pub changes: Option<u64>,
+}
+
+/// One run in full.
+#[derive(Clone, Debug, Serialize)]
+pub struct Full {
+    /// The outcome of a full verification.
+    pub checked: Checked,
+    /// `meta.json`, if it can be read.
+    pub meta: Option<Value>,
+    /// `result.json`, if it can be read.
+    pub result: Option<Value>,
+    /// The events that can be read.
+    pub events: Vec<Value>,
+    /// Where the run is.
+    pub dir: PathBuf,
+}
+
+/// The runs in `store`; a folder that is not there has none.
+///
+/// # Errors
+/// [`StoreError::Io`] when the folder itself cannot be read; a broken run is listed as such.
+pub fn list(store: &Path) -> Result<Listing, StoreError> {
+    let mut listing = Listing { runs: Vec::new(), notes: Vec::new() };
+    let folder = match Folder::open(store) {
+        Ok(folder) => folder,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(listing),
+        Err(source) => return Err(StoreError::Io { path: store.to_owned(), source }),
+    };
+    let (names, _) =
+        folder.names(MOST_RUNS).map_err(|source| StoreError::Io { path: store.to_owned(), source })?;
+    for name in names {
+        let id = name.to_str().and_then(|n| RunId::parse(n).ok());
+        match (id, folder.folder(Path::new(&name))) {
+            (Some(id), Ok(run)) => listing.runs.push(listed(&run, &id)),
+            (Some(_), Err(_)) | (None, _) => {
+                listing.notes.push(format!("{} is no run", in_text(Path::new(&name))));
+            }
+        }
+    }
+    Ok(listing)
+}
+
+/// One run with its events and a full verification.
+///
+/// # Errors
+/// [`StoreError`] when there is no such run.
+pub fn show(store: &Path, id: &str) -> Result<Full, StoreError> {
+    let (id, run) = open(store, id)?;
+    Ok(Full {
+        checked: Checked::of(&run, &id, Depth::All),
+        meta: record::json(&run, "meta.json").ok(),
+        result: record::json(&run, "result.json").ok(),
+        events: record::events(&run, MOST_EVENTS).unwrap_or_default(),
+        dir: store.join(id.as_str()),
+    })
+}
+
+/// Walks the chain of a run and compares every artifact with its hash.
+///
+/// # Errors
+/// [`StoreError`] when there is no such run; what does not hold is in the outcome.
+pub fn verify(store: &Path, id: &str) -> Result<Checked, StoreError> {
+    let (id, run) = open(store, id)?;
+    Ok(Checked::of(&run, &id, Depth::All))
+}
+
+fn open(store: &Path, id: &str) -> Result<(RunId, Folder), StoreError> {
+    let id = RunId::parse(id)?;
+    let unknown = || StoreError::Unknown { id: id.to_string(), store: store.to_owned() };
+    let folder = match Folder::open(store) {
+        Ok(folder) => folder,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Err(unknown()),
+        Err(source) => return Err(StoreError::Io { path: store.to_owned(), source }),
+    };
+    match folder.folder(Path::new(id.as_str())) {
+        Ok(run) => Ok((id, run)),
+        Err(_) => Err(unknown()),
+    }
+}
+
+fn listed(run: &Folder, id: &RunId) -> Listed {
+    let meta = record::json(run, "meta.json").unwrap_or_default();
+    let result = record::json(run, "result.json").unwrap_or_default();
+    let text = |v: &Value| v.as_str().map(str::to_owned);
+    let many = |key: &str| result["changes"][key].as_array().map_or(0, Vec::len);
+    let all = many("added") + many("changed") + many("deleted");
+    Listed {
+        run_id: id.to_string(),
+        standing: Checked::of(run, id, Depth::Chain).standing,
+        started: text(&meta["started"]),
+        tier: text(&meta["sandbox"]["tier"]),
+        stop: text(&result["stop"]),
+        calls: result["calls"].as_u64(),
+        duration_ms: result["duration_ms"].as_u64(),
+        changes: result.is_object().then(|| u64::try_from(all).unwrap_or(u64::MAX)),
+    }
+}

@@ -155,7 +155,7 @@ pub enum RunError {
         reason: String,
     },
     /// A file of the run cannot be written or read.
-    #[error("cannot {doing} {}: {source}", in_text(path))]
+    #[error("cannot {doing} {}", in_text(path))]
     Io {
         /// What was tried.
         doing: &'static str,
@@ -171,5 +171,16 @@ impl RunError {
     /// For `map_err`: what was being done to which file.
     pub(crate) fn io(doing: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> RunError {
         move |source| RunError::Io { doing, path: path.to_owned(), source }
+    }
+
+    /// The whole chain of causes in one sentence, for a record.
+    pub(crate) fn told(&self) -> String {
+        let mut text = self.to_string();
+        let mut cause = std::error::Error::source(self);
+        while let Some(e) = cause {
+            text.push_str(&format!(": {e}"));
+            cause = e.source();
+        }
+        text
     }
 }

@@ -15,6 +15,7 @@ use policy::Limits;
 use sha2::{Digest, Sha256};
 
 use crate::beneath::Folder;
+use crate::clean::is_invisible;
 use crate::import::{DEEPEST, Imported};
 use crate::manifest::{Item, Kind, hex, link_leaves, sha256};
 use crate::patch::{self, Side};
@@ -159,7 +160,9 @@ impl Walk<'_> {
     }
 
     fn cut(&mut self, path: &Path) {
-        self.cut_short = true;
+        if std::mem::replace(&mut self.cut_short, true) {
+            return;
+        }
         self.refused.add(path, "more entries than `limits.files` allows by far; deletions are not told");
     }
 
@@ -320,8 +323,16 @@ fn same(old: &Item, new: &New) -> bool {
 
 /// The `.git` that a path is, or is inside. A hook or a filter planted there would run on the host, later.
 fn repository(path: &Path) -> Option<PathBuf> {
-    let is_git = |p: &Path| p.file_name().is_some_and(|n| n.as_bytes().eq_ignore_ascii_case(b".git"));
-    path.ancestors().filter(|p| is_git(p)).last().map(Path::to_owned)
+    path.ancestors().filter(|p| p.file_name().is_some_and(is_git)).last().map(Path::to_owned)
+}
+
+/// Also the names that other file systems take for `.git`; git refuses a whole patch for one of them.
+fn is_git(name: &OsStr) -> bool {
+    let name = name.to_string_lossy().to_lowercase();
+    let name: String =
+        name.chars().filter(|c| !is_invisible(*c) && !matches!(c, '\u{200c}' | '\u{200d}')).collect();
+    let name = name.split(':').next().unwrap_or("").trim_end_matches(['.', ' ']);
+    name == ".git" || name == "git~1"
 }
 
 fn sum(folder: &Folder, path: &Path, id: (u64, u64)) -> io::Result<(u64, String)> {

@@ -109,6 +109,8 @@ pub enum Event {
         tool: String,
         /// What exactly will run.
         job: serde_json::Value,
+        /// What it is fed, as an artifact; none when that is nothing.
+        stdin_artifact: Option<String>,
         /// Its bounds.
         timeout_ms: u64,
         /// Its bounds.

@@ -98,15 +98,15 @@ impl Run {
         cancel: &Cancel,
         on_output: &mut (dyn FnMut(Stream, &[u8]) + Send),
     ) -> Result<Outcome, RunError> {
-        let mut job = json!(call.job);
-        if let (Value::Object(job), false) = (&mut job, call.stdin.is_empty()) {
-            job.insert("stdin_bytes".to_owned(), call.stdin.len().into());
-            job.insert("stdin_artifact".to_owned(), self.record.artifact(&call.stdin)?.into());
-        }
+        let stdin_artifact = match call.stdin.as_slice() {
+            [] => None,
+            stdin => Some(self.record.artifact(stdin)?),
+        };
         self.record.append(&Event::ToolStart {
             call: number,
             tool: cut(tool, 128).to_owned(),
-            job,
+            job: json!(call.job),
+            stdin_artifact,
             timeout_ms: u64::try_from(call.timeout.as_millis()).unwrap_or(u64::MAX),
             output_bytes: call.output,
         })?;

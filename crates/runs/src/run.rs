@@ -16,12 +16,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Instant, SystemTime};
 
-use policy::{Acceptance, CallLimits, Limits, StopReason};
+use policy::{CallLimits, Limits, StopReason};
 use sandbox::{Ended, Host, Plan, Report, Running, SandboxError};
 use serde_json::{Map, Value, json};
 
 use crate::clean::{clean, cut};
-use crate::{Changes, Event, Mask, Opening, Record, RunError, RunId, RunResult, Summary, Workspace};
+use crate::{Apart, Changes, Event, Mask, Opening, Record, RunError, RunId, RunResult, Summary, Workspace};
 
 /// Artifacts other than output may be this large even where `call.output` is small.
 const LARGEST_ARTIFACT: u64 = 4 << 20;
@@ -51,44 +51,14 @@ impl Run {
     /// # Errors
     /// As [`RunError`] says; the run folder then holds a complete record of the refusal.
     pub async fn open(host: &Host, opening: Opening<'_>) -> Result<Run, RunError> {
-        let started = Instant::now();
-        let (id, dir) = create_folder(opening.store)?;
-        let mask = mask_of(&opening);
-        let mut meta = meta_of(&id, &opening);
-        let largest = opening.grant.call.output.max(LARGEST_ARTIFACT);
-
-        let got = start(host, &opening, &dir, &mut meta).await;
-        let (workspace, running, report) = match got {
-            Ok(got) => got,
+        let mut beginning = Beginning::new(&opening)?;
+        match beginning.start(host, &opening).await {
+            Ok((workspace, running)) => beginning.opened(&opening, workspace, running).await,
             Err(e) => {
-                meta.insert("refusal".to_owned(), e.to_string().into());
-                let record = Record::begin(&dir, &id, mask, largest, Value::Object(meta))?;
-                refuse(&record, &id, &dir, &e, started)?;
-                return Err(e);
+                beginning.refuse(StopReason::SandboxError, &e)?;
+                Err(e)
             }
-        };
-        let record = match Record::begin(&dir, &id, mask, largest, Value::Object(meta)) {
-            Ok(record) => record,
-            Err(e) => {
-                running.destroy().await;
-                return Err(e);
-            }
-        };
-        Ok(Run {
-            record,
-            running: Some(running),
-            bounds: opening.grant.call.clone(),
-            last_exit: Mutex::new(None),
-            done: AtomicU32::new(0),
-            id,
-            dir,
-            limits: opening.grant.limits.clone(),
-            workspace,
-            report,
-            calls: AtomicU32::new(0),
-            started,
-            ended: false,
-        })
+        }
     }
 
     /// The run's id.
@@ -161,7 +131,7 @@ impl Run {
                 changes.changed.len(),
                 changes.deleted.len(),
             ),
-            Some(e) => format!("{stop}: the changes could not be collected: {e}"),
+            Some(e) => format!("{stop}: the changes could not be collected: {}", e.told()),
         };
         let result = self.close(stop, &detail, destroy_ms, summary, changes, tokens)?;
         match trouble {
@@ -182,7 +152,18 @@ impl Run {
             artifacts,
             patch_sha256,
         })?;
-        Ok(summary)
+        Ok(self.masked(summary))
+    }
+
+    fn masked(&self, summary: Summary) -> Summary {
+        let all = |names: Vec<String>| names.iter().map(|n| self.mask(n)).collect();
+        Summary {
+            added: all(summary.added),
+            changed: all(summary.changed),
+            deleted: all(summary.deleted),
+            refused: all(summary.refused),
+            apart: summary.apart.into_iter().map(|a| Apart { path: self.mask(&a.path), ..a }).collect(),
+        }
     }
 
     /// The last line and `result.json`. Nothing is tried a second time, whatever comes of it.
@@ -221,8 +202,7 @@ impl Drop for Run {
         if self.ended {
             return;
         }
-        let stop = if std::thread::panicking() { StopReason::SandboxError } else { StopReason::Cancelled };
-        if self.close(stop, "dropped before it was finished", None, "", Summary::default(), 0).is_err() {
+        if self.close(dropped(), "dropped before it was finished", None, "", Summary::default(), 0).is_err() {
             // Then the record stays incomplete, and whoever reads it sees that.
         }
     }
@@ -243,61 +223,157 @@ fn create_folder(store: &Path) -> Result<(RunId, PathBuf), RunError> {
     }
 }
 
-async fn start(
-    host: &Host,
-    opening: &Opening<'_>,
-    dir: &Path,
-    meta: &mut Map<String, Value>,
-) -> Result<(Workspace, Running, Report), RunError> {
-    let grant = opening.grant;
-    let workspace = Workspace::import(
-        opening.source,
-        &dir.join("workspace"),
-        opening.store,
-        &grant.limits,
-        sandbox::guest_owner(),
-        opening.progress,
-    )?;
-    meta.insert("import".to_owned(), workspace.describe());
-    let plan = Plan {
-        tier: grant.isolation.tier,
-        floor: grant.isolation.floor,
-        surroundings: grant.isolation.surroundings,
-        rootfs: grant.isolation.rootfs.clone(),
-        workspace: workspace.root().to_owned(),
-        limits: grant.limits.clone(),
-        env: opening.secrets.clone(),
-    };
-    let ready = plan.ready(host).await?;
-    let (tier, accepted): (_, Acceptance) = ready.tier();
-    meta.insert("accepted".to_owned(), json!({ "tier": tier, "because": accepted }));
-    let running = ready.start();
-    let report = running.report().clone();
-    meta.insert("sandbox".to_owned(), json!(report));
-    Ok((workspace, running, report))
+/// A run that has a folder but no record yet. Given up before it is open, it still leaves a complete one.
+struct Beginning {
+    id: RunId,
+    dir: PathBuf,
+    mask: Mask,
+    largest: u64,
+    meta: Map<String, Value>,
+    started: Instant,
+    over: bool,
 }
 
-fn refuse(record: &Record, id: &RunId, dir: &Path, e: &RunError, started: Instant) -> Result<(), RunError> {
-    let what = match e {
-        RunError::Sandbox(SandboxError::Refused { .. }) => "the sandbox was refused",
-        RunError::Sandbox(_) => "the sandbox could not be started",
-        RunError::Import { .. } => "the source was not taken in",
-        RunError::Io { .. } => "the run's own files failed",
-    };
-    let chain_head = record.end(StopReason::SandboxError, &format!("{what}: {e}"), None)?;
-    record.result(&RunResult {
-        run_id: id.to_string(),
-        stop: StopReason::SandboxError,
-        summary: String::new(),
-        sandbox: None,
-        changes: Summary::default(),
-        calls: 0,
-        tokens: 0,
-        duration_ms: millis(started),
-        chain_head,
-        last_exit: None,
-        dir: dir.to_owned(),
-    })
+impl Beginning {
+    fn new(opening: &Opening<'_>) -> Result<Beginning, RunError> {
+        let (id, dir) = create_folder(opening.store)?;
+        Ok(Beginning {
+            mask: mask_of(opening),
+            largest: opening.grant.call.output.max(LARGEST_ARTIFACT),
+            meta: meta_of(&id, opening),
+            started: Instant::now(),
+            over: false,
+            id,
+            dir,
+        })
+    }
+
+    async fn start(&mut self, host: &Host, opening: &Opening<'_>) -> Result<(Workspace, Running), RunError> {
+        let grant = opening.grant;
+        let workspace = self.import(opening)?;
+        let plan = Plan {
+            tier: grant.isolation.tier,
+            floor: grant.isolation.floor,
+            surroundings: grant.isolation.surroundings,
+            rootfs: grant.isolation.rootfs.clone(),
+            workspace: workspace.root().to_owned(),
+            limits: grant.limits.clone(),
+            env: opening.secrets.clone(),
+            runsc: None,
+        };
+        let ready = plan.ready(host).await?;
+        let (tier, because) = ready.tier();
+        self.meta.insert("accepted".to_owned(), json!({ "tier": tier, "because": because }));
+        let running = ready.start();
+        self.meta.insert("sandbox".to_owned(), json!(running.report()));
+        Ok((workspace, running))
+    }
+
+    fn import(&mut self, opening: &Opening<'_>) -> Result<Workspace, RunError> {
+        let workspace = Workspace::import(
+            opening.source,
+            &self.dir.join("workspace"),
+            opening.store,
+            &opening.grant.limits,
+            sandbox::guest_owner(),
+            opening.progress,
+        )?;
+        self.meta.insert("import".to_owned(), workspace.describe());
+        Ok(workspace)
+    }
+
+    /// What could not be begun is destroyed again.
+    async fn opened(
+        mut self,
+        opening: &Opening<'_>,
+        workspace: Workspace,
+        running: Running,
+    ) -> Result<Run, RunError> {
+        match self.record() {
+            Ok(record) => {
+                let report = running.report().clone();
+                Ok(self.run(opening, workspace, record, Some(running), report))
+            }
+            Err(e) => {
+                running.destroy().await;
+                Err(e)
+            }
+        }
+    }
+
+    fn run(
+        &self,
+        opening: &Opening<'_>,
+        workspace: Workspace,
+        record: Record,
+        running: Option<Running>,
+        report: Report,
+    ) -> Run {
+        Run {
+            record,
+            running,
+            bounds: opening.grant.call.clone(),
+            last_exit: Mutex::new(None),
+            done: AtomicU32::new(0),
+            id: self.id.clone(),
+            dir: self.dir.clone(),
+            limits: opening.grant.limits.clone(),
+            workspace,
+            report,
+            calls: AtomicU32::new(0),
+            started: self.started,
+            ended: false,
+        }
+    }
+
+    fn record(&mut self) -> Result<Record, RunError> {
+        self.over = true;
+        let meta = Value::Object(std::mem::take(&mut self.meta));
+        Record::begin(&self.dir, &self.id, self.mask.clone(), self.largest, meta)
+    }
+
+    fn refuse(&mut self, stop: StopReason, e: &RunError) -> Result<(), RunError> {
+        let what = match e {
+            RunError::Sandbox(SandboxError::Refused { .. }) => "the sandbox was refused",
+            RunError::Sandbox(SandboxError::Start { .. } | SandboxError::Lost { .. }) => {
+                "the sandbox could not be started"
+            }
+            RunError::Import { .. } => "the source was not taken in",
+            RunError::Io { .. } => "the run's own files failed",
+        };
+        self.give_up(stop, &format!("{what}: {}", e.told()))
+    }
+
+    fn give_up(&mut self, stop: StopReason, why: &str) -> Result<(), RunError> {
+        self.meta.insert("refusal".to_owned(), why.into());
+        let record = self.record()?;
+        let chain_head = record.end(stop, why, None)?;
+        record.result(&RunResult {
+            run_id: self.id.to_string(),
+            stop,
+            summary: String::new(),
+            sandbox: None,
+            changes: Summary::default(),
+            calls: 0,
+            tokens: 0,
+            duration_ms: millis(self.started),
+            chain_head,
+            last_exit: None,
+            dir: self.dir.clone(),
+        })
+    }
+}
+
+impl Drop for Beginning {
+    fn drop(&mut self) {
+        if !self.over && self.give_up(dropped(), "dropped while it was being opened").is_err() {
+            // Then the folder holds no record, and whoever reads it sees that.
+        }
+    }
+}
+
+fn dropped() -> StopReason {
+    if std::thread::panicking() { StopReason::SandboxError } else { StopReason::Cancelled }
 }
 
 fn mask_of(opening: &Opening<'_>) -> Mask {
@@ -334,4 +410,155 @@ fn count(names: &[String]) -> u64 {
 
 fn millis(since: Instant) -> u64 {
     u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Cancel, ProgramCall, Standing, verify};
+    use policy::{Deployment, Grant, Tier};
+
+    struct Place {
+        dir: tempfile::TempDir,
+        grant: Grant,
+    }
+
+    impl Place {
+        fn new() -> Place {
+            let dir = tempfile::tempdir().unwrap();
+            std::fs::create_dir(dir.path().join("source")).unwrap();
+            std::fs::write(dir.path().join("source/file"), "x\n").unwrap();
+            Place { dir, grant: Grant::without_guild(&Deployment::default()) }
+        }
+
+        fn store(&self) -> PathBuf {
+            self.dir.path().join("data/runs")
+        }
+
+        fn beginning<R>(&self, then: impl FnOnce(Beginning, Opening<'_>) -> R) -> R {
+            let (store, source) = (self.store(), self.dir.path().join("source"));
+            let opening = Opening {
+                grant: &self.grant,
+                store: &store,
+                source: Some(&source),
+                secrets: vec![("TOKEN".to_owned(), "tok-123456".to_owned())],
+                mask: Vec::new(),
+                meta: Map::new(),
+                progress: &|_, _| {},
+            };
+            then(Beginning::new(&opening).unwrap(), opening)
+        }
+
+        /// An open run whose sandbox is gone already.
+        fn run(&self) -> Run {
+            self.beginning(|mut beginning, opening| {
+                let workspace = beginning.import(&opening).unwrap();
+                let record = beginning.record().unwrap();
+                let report =
+                    Report { tier: Tier::Namespace, engine: String::new(), layers: Vec::new(), start_ms: 0 };
+                beginning.run(&opening, workspace, record, None, report)
+            })
+        }
+
+        fn result(&self, id: &str) -> Value {
+            let checked = verify(&self.store(), id).unwrap();
+            assert_eq!(checked.standing, Standing::Whole, "{:?}", checked.findings);
+            serde_json::from_slice(&std::fs::read(self.store().join(id).join("result.json")).unwrap())
+                .unwrap()
+        }
+    }
+
+    fn wait<F: Future>(future: F) -> F::Output {
+        tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+    }
+
+    #[test]
+    fn a_finished_run_has_a_whole_record_and_its_patch() {
+        let place = Place::new();
+        let run = place.run();
+        let id = run.id().to_owned();
+        std::fs::write(run.dir().join("workspace/new tok-123456"), "tok-123456\n").unwrap();
+        let result = wait(run.finish(StopReason::Finished, "done \x1b[31mtok-123456", 7)).unwrap();
+        assert_eq!(result.changes.added, ["new [masked:TOKEN]"]);
+        assert_eq!(result.summary, "done [masked:TOKEN]");
+        assert_eq!(place.result(&id)["chain_head"], result.chain_head.as_str());
+        let patch = std::fs::read_to_string(place.store().join(&id).join("changes.patch")).unwrap();
+        assert!(patch.contains("+[masked:TOKEN]\n"), "{patch}");
+    }
+
+    #[test]
+    fn a_dropped_run_has_a_whole_record() {
+        let place = Place::new();
+        let run = place.run();
+        let id = run.id().to_owned();
+        drop(run);
+        assert_eq!(place.result(&id)["stop"], "cancelled");
+    }
+
+    #[test]
+    fn a_panic_leaves_a_whole_record() {
+        let place = Place::new();
+        let run = place.run();
+        let id = run.id().to_owned();
+        let died = std::thread::spawn(move || {
+            let _run = run;
+            panic!("on purpose");
+        });
+        assert!(died.join().is_err());
+        assert_eq!(place.result(&id)["stop"], "sandbox_error");
+    }
+
+    #[test]
+    fn a_run_given_up_while_it_opens_has_a_whole_record() {
+        let place = Place::new();
+        let id = place.beginning(|beginning, _| beginning.id.to_string());
+        assert_eq!(place.result(&id)["stop"], "cancelled");
+    }
+
+    #[test]
+    fn a_refusal_is_a_whole_record_with_its_reason() {
+        let place = Place::new();
+        let pipe = place.dir.path().join("source/pipe");
+        rustix::fs::mknodat(rustix::fs::CWD, pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+        let id = place.beginning(|mut beginning, opening| {
+            let e = beginning.import(&opening).unwrap_err();
+            beginning.refuse(StopReason::SandboxError, &e).unwrap();
+            beginning.id.to_string()
+        });
+        assert_eq!(place.result(&id)["stop"], "sandbox_error");
+        let meta = std::fs::read_to_string(place.store().join(&id).join("meta.json")).unwrap();
+        assert!(meta.contains("it is a FIFO") && meta.contains("\"asked\""), "{meta}");
+        assert!(!meta.contains("tok-123456"));
+    }
+
+    #[test]
+    fn a_call_without_a_sandbox_is_in_the_record_with_its_loss() {
+        let place = Place::new();
+        let run = place.run();
+        let id = run.id().to_owned();
+        let call = ProgramCall {
+            tool: "exec".to_owned(),
+            argv: vec!["true".to_owned()],
+            cwd: None,
+            stdin: b"fed".to_vec(),
+            timeout: None,
+        };
+        assert!(wait(run.execute(call, &Cancel::new().1)).is_err());
+        drop(run);
+        let events = crate::show(&place.store(), &id).unwrap().events;
+        let kinds: Vec<&str> = events.iter().map(|e| e["type"].as_str().unwrap()).collect();
+        assert_eq!(kinds, ["run_start", "tool_start", "tool_end", "run_end"]);
+        assert_eq!(events[2]["outcome"]["stopped_by"], "sandbox_lost");
+        place.result(&id);
+    }
+
+    #[test]
+    fn folders_of_runs_are_private() {
+        use std::os::unix::fs::PermissionsExt;
+        let place = Place::new();
+        let run = place.run();
+        for dir in [run.dir().to_owned(), place.store()] {
+            assert_eq!(std::fs::metadata(dir).unwrap().permissions().mode() & 0o777, 0o700);
+        }
+    }
 }

@@ -29,7 +29,7 @@ pub enum StoreError {
         store: PathBuf,
     },
     /// The folder cannot be read.
-    #[error("cannot read {}: {source}", in_text(path))]
+    #[error("cannot read {}", in_text(path))]
     Io {
         /// Which.
         path: PathBuf,

@@ -180,7 +180,7 @@ impl Check<'_> {
                 self.artifacts(at, event.get("artifacts"));
             }
             "request" | "response" => self.artifacts(at, event.get("body_sha256")),
-            "tool_start" => self.artifacts(at, event.get("job").and_then(|j| j.get("stdin_artifact"))),
+            "tool_start" => self.artifacts(at, event.get("stdin_artifact")),
             "tool_end" => self.artifacts(at, event.get("artifacts")),
             _ => {}
         }

@@ -47,7 +47,7 @@ impl Record {
     /// [`RunError::Io`]; a record that is already there is never written over.
     pub fn begin(dir: &Path, id: &RunId, mask: Mask, largest: u64, meta: Value) -> Result<Record, RunError> {
         artifact::create_folder(dir)?;
-        let text = pretty(dir, &mask.value(meta))?;
+        let text = pretty(dir, &masked(&mask, meta))?;
         artifact::put(dir, "meta.json", &text)?;
         let record = Record { dir: dir.to_owned(), mask, largest, writer: Mutex::new(Writer::create(dir)?) };
         record.append(&Event::RunStart { run_id: id.to_string(), meta_sha256: sha256(&text) })?;
@@ -60,7 +60,7 @@ impl Record {
     /// [`RunError::Io`]; after the first failure nothing is appended any more.
     pub fn append(&self, event: &Event) -> Result<(), RunError> {
         let value = serde_json::to_value(event).map_err(|e| self.not_json(e))?;
-        self.writer().append(self.mask.value(value))
+        self.writer().append(masked(&self.mask, value))
     }
 
     /// Keeps bytes as an artifact, masked and bounded, and says its hash.
@@ -98,7 +98,7 @@ impl Record {
     /// [`RunError::Io`].
     pub fn result(&self, result: &impl Serialize) -> Result<(), RunError> {
         let value = serde_json::to_value(result).map_err(|e| self.not_json(e))?;
-        artifact::put(&self.dir, "result.json", &pretty(&self.dir, &self.mask.value(value))?)
+        artifact::put(&self.dir, "result.json", &pretty(&self.dir, &masked(&self.mask, value))?)
     }
 
     /// A text that grows, to become an artifact or to be forgotten.
@@ -117,6 +117,33 @@ impl Record {
     fn not_json(&self, e: serde_json::Error) -> RunError {
         RunError::io("put into words for", &self.dir)(e.into())
     }
+}
+
+/// Everything but the words and hashes that hold a record together: a short secret (`1234`) may stand in a hash by
+/// chance, and a hash that is masked proves nothing.
+fn masked(mask: &Mask, value: Value) -> Value {
+    let Value::Object(fields) = value else { return mask.value(value) };
+    let kept = |key: &str, value: &Value| match value {
+        Value::String(text) => STRUCTURE.contains(&key) && is_word(text),
+        Value::Array(items) => key == "artifacts" && items.iter().all(|i| i.as_str().is_some_and(is_word)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => false,
+    };
+    let fields = fields.into_iter().map(|(key, value)| {
+        if kept(&key, &value) {
+            return (key, value);
+        }
+        let key = if STRUCTURE.contains(&key.as_str()) || key == "artifacts" { key } else { mask.text(&key) };
+        (key, mask.value(value))
+    });
+    Value::Object(fields.collect())
+}
+
+/// Fields that no guest, model or caller fills with words of their own.
+const STRUCTURE: [&str; 8] =
+    ["type", "stop", "run_id", "chain_head", "meta_sha256", "body_sha256", "patch_sha256", "stdin_artifact"];
+
+fn is_word(text: &str) -> bool {
+    text.len() <= 64 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'z' | b'_'))
 }
 
 fn pretty(dir: &Path, value: &Value) -> Result<Vec<u8>, RunError> {

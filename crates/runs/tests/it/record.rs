@@ -43,7 +43,16 @@ impl Written {
     pub(crate) fn call(&self, word: &str) {
         let artifact = self.record.artifact(format!("output of {word}").as_bytes()).unwrap();
         let (tool, job) = ("exec".to_owned(), json!({"exec": {"argv": [word]}}));
-        self.record.append(&Event::ToolStart { call: 1, tool, job, timeout_ms: 1, output_bytes: 1 }).unwrap();
+        self.record
+            .append(&Event::ToolStart {
+                call: 1,
+                tool,
+                job,
+                stdin_artifact: None,
+                timeout_ms: 1,
+                output_bytes: 1,
+            })
+            .unwrap();
         self.record
             .append(&Event::ToolEnd { call: 1, outcome: json!({}), artifacts: vec![artifact] })
             .unwrap();
@@ -131,10 +140,32 @@ fn r58_a_key_is_nowhere_in_the_record_in_any_form() {
 }
 
 #[test]
+fn a_short_secret_never_breaks_the_chain_of_hashes() {
+    // The first digits of the SHA-256 of `x`, and words of the record itself.
+    let w = Written::begin(Mask::new([("PIN", "2d71"), ("WORD", "request"), ("END", "run_end")]));
+    let body_sha256 = w.record.artifact(b"x").unwrap();
+    assert!(body_sha256.starts_with("2d71"));
+    let (role, tools) = ("request 2d71".to_owned(), Vec::new());
+    w.record.append(&Event::Request { role, step: 1, body_sha256, tools }).unwrap();
+    w.end();
+    assert_eq!(w.verify().standing, Standing::Whole, "{:?}", w.verify().findings);
+    assert_eq!(w.lines()[1]["role"], "[masked:WORD] [masked:PIN]");
+}
+
+#[test]
 fn an_event_too_long_for_a_line_is_cut_with_a_mark() {
     let w = Written::begin(Mask::new([]));
     let (tool, job) = ("exec".to_owned(), json!({"argv": ["x".repeat(3 << 20)]}));
-    w.record.append(&Event::ToolStart { call: 1, tool, job, timeout_ms: 1, output_bytes: 1 }).unwrap();
+    w.record
+        .append(&Event::ToolStart {
+            call: 1,
+            tool,
+            job,
+            stdin_artifact: None,
+            timeout_ms: 1,
+            output_bytes: 1,
+        })
+        .unwrap();
     let text = fs::read_to_string(w.dir.join("events.jsonl")).unwrap();
     assert!(text.lines().all(|l| l.len() < 256 << 10));
     assert!(text.contains("bytes left out]"));

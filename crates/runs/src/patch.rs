@@ -29,6 +29,12 @@ pub(crate) fn file(path: &Path, old: Option<Side<'_>>, new: Option<Side<'_>>) ->
         }
         (Some(_), Some(_)) | (None, None) => {}
     }
+    // GNU patch takes a change without lines only with this line; the hash of nothing is always the same.
+    match (old, new) {
+        (None, Some(Side { bytes: [], .. })) => head.push_str("index 0000000..e69de29\n"),
+        (Some(Side { bytes: [], .. }), None) => head.push_str("index e69de29..0000000\n"),
+        (None | Some(_), None | Some(_)) => {}
+    }
     let mut out = head.into_bytes();
     let hunks = hunks(old.map_or(&[], |s| s.bytes), new.map_or(&[], |s| s.bytes));
     if !hunks.is_empty() {
@@ -116,6 +122,6 @@ mod tests {
     #[test]
     fn an_empty_new_file_has_a_head_only() {
         let patch = file(Path::new("f"), None, Some(Side { mode: 0o100_755, bytes: b"" }));
-        assert_eq!(patch, b"diff --git a/f b/f\nnew file mode 100755\n");
+        assert_eq!(patch, b"diff --git a/f b/f\nnew file mode 100755\nindex 0000000..e69de29\n");
     }
 }

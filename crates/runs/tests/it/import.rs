@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use policy::Limits;
 use testkit::Tree;
 
-use crate::{Place, chmod, collect, fifo, is_root, notes};
+use crate::{Place, chmod, collect, fifo, is_root, notes, write};
 
 #[test]
 fn r18_a_source_full_of_links_is_the_same_before_and_after() {
@@ -89,6 +89,36 @@ fn w7_a_device_is_refused_by_name() {
         // Only root may make devices, so an ordinary user's source holds none of its own making.
         assert!(!is_root() || made == Err(rustix::io::Errno::PERM), "{made:?}");
     }
+}
+
+/// Whatever the moment, what comes in is the file or nothing: never what the link leads to.
+#[test]
+fn w2_a_source_exchanged_under_the_import_never_leads_out() {
+    let place = Place::new();
+    write(&place.store, "host-file", "of the host");
+    let swapped = place.source.join("swapped");
+    let spare = place.store.join("spare");
+    fs::write(&swapped, "of the source").unwrap();
+    std::os::unix::fs::symlink(place.store.join("host-file"), &spare).unwrap();
+    let over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                let flags = rustix::fs::RenameFlags::EXCHANGE;
+                rustix::fs::renameat_with(rustix::fs::CWD, &swapped, rustix::fs::CWD, &spare, flags).unwrap();
+            }
+        });
+        let came_out = (0..300).any(|_| {
+            let led_out = place.import().is_ok()
+                && fs::read(place.work.join("swapped")).is_ok_and(|content| content != b"of the source");
+            if place.work.exists() {
+                fs::remove_dir_all(&place.work).unwrap();
+            }
+            led_out
+        });
+        over.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert!(!came_out, "a file of the host came in");
+    });
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! What a run is opened with, what goes in and what comes out.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use policy::{Grant, StopReason};
@@ -8,6 +9,9 @@ use sandbox::{Ended, FileOp, Outcome, Report};
 use serde::Serialize;
 
 use crate::quote::in_text;
+
+/// Somebody who looks on while a run goes.
+pub type Watch = Arc<dyn Fn(&serde_json::Value) + Send + Sync>;
 
 /// What a run starts from.
 pub struct Opening<'a> {
@@ -23,8 +27,10 @@ pub struct Opening<'a> {
     pub mask: Vec<(String, String)>,
     /// More for `meta.json`: digests of Guild and deployment, the model probe, the task.
     pub meta: serde_json::Map<String, serde_json::Value>,
-    /// Told how the import goes: files and bytes so far, and in all where known.
-    pub progress: &'a (dyn Fn(u64, u64) + Sync),
+    /// Told how the import goes: files and bytes so far. Says whether to go on.
+    pub progress: &'a (dyn Fn(u64, u64) -> bool + Sync),
+    /// Told every event after it was written, as it was written.
+    pub watch: Option<Watch>,
 }
 
 /// A program call of the model, or of `exec`.
@@ -154,6 +160,9 @@ pub enum RunError {
         /// Why.
         reason: String,
     },
+    /// The user ended it before it was open.
+    #[error("cancelled")]
+    Cancelled,
     /// A file of the run cannot be written or read.
     #[error("cannot {doing} {}", in_text(path))]
     Io {

@@ -2,7 +2,7 @@
 
 /// Valid UTF-8 without escape sequences or control characters; newlines and tabs stay, characters that reorder
 /// or hide text become visible (`<U+202E>`).
-pub(crate) fn clean(bytes: &[u8]) -> String {
+pub fn clean(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars().peekable();

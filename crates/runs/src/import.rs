@@ -22,8 +22,8 @@ use crate::quote::in_text;
 pub(crate) const DEEPEST: usize = 128;
 const MOST_NOTES: usize = 1000;
 
-/// Told files and bytes taken in so far.
-pub(crate) type Progress<'a> = &'a (dyn Fn(u64, u64) + Sync);
+/// Told files and bytes taken in so far; says whether to go on.
+pub(crate) type Progress<'a> = &'a (dyn Fn(u64, u64) -> bool + Sync);
 
 /// What was taken in.
 #[derive(Debug)]
@@ -192,7 +192,9 @@ impl Walk<'_> {
             let reason = format!("it is {what}; only files, folders and links are taken in: remove it first");
             return Err(self.refusal(path, &reason));
         }
-        (self.progress)(self.files, self.taken.bytes);
+        if !(self.progress)(self.files, self.taken.bytes) {
+            return Err(RunError::Cancelled);
+        }
         Ok(())
     }
 

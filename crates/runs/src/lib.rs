@@ -24,13 +24,18 @@ mod run;
 mod store;
 mod workspace;
 
-pub use call::{Apart, Done, Executed, FileCall, Opening, ProgramCall, RunError, RunResult, Summary};
+pub use call::{Apart, Done, Executed, FileCall, Opening, ProgramCall, RunError, RunResult, Summary, Watch};
+pub use clean::clean;
 pub use event::{Channel, Event};
 pub use id::{BadRunId, RunId};
 pub use mask::Mask;
 pub use record::{Checked, Finding, Record, Standing};
 pub use run::Run;
 // The parts of the sandbox that callers above this door may name; they cannot drive one.
-pub use sandbox::{Cancel, Ended, FileOp, Host, Layer, LayerState, Outcome, Report, Stream, helper_main};
+pub use sandbox::{
+    Cancel, Ended, FileOp, Host, Layer, LayerState, Outcome, Report, SandboxError, Stream, TierProbe,
+    helper_main, probe,
+};
+
 pub use store::{Full, Listed, Listing, StoreError, list, show, verify};
 pub use workspace::{Changes, Workspace};

@@ -20,6 +20,7 @@ use policy::{CallLimits, Limits, StopReason};
 use sandbox::{Ended, Host, Plan, Report, Running, SandboxError};
 use serde_json::{Map, Value, json};
 
+use crate::call::Watch;
 use crate::clean::{clean, cut};
 use crate::{Apart, Changes, Event, Mask, Opening, Record, RunError, RunId, RunResult, Summary, Workspace};
 
@@ -55,7 +56,13 @@ impl Run {
         match beginning.start(host, &opening).await {
             Ok((workspace, running)) => beginning.opened(&opening, workspace, running).await,
             Err(e) => {
-                beginning.refuse(StopReason::SandboxError, &e)?;
+                let stop = match e {
+                    RunError::Cancelled => StopReason::Cancelled,
+                    RunError::Sandbox(_) | RunError::Import { .. } | RunError::Io { .. } => {
+                        StopReason::SandboxError
+                    }
+                };
+                beginning.refuse(stop, &e)?;
                 Err(e)
             }
         }
@@ -230,6 +237,7 @@ struct Beginning {
     mask: Mask,
     largest: u64,
     meta: Map<String, Value>,
+    watch: Option<Watch>,
     started: Instant,
     over: bool,
 }
@@ -241,6 +249,7 @@ impl Beginning {
             mask: mask_of(opening),
             largest: opening.grant.call.output.max(LARGEST_ARTIFACT),
             meta: meta_of(&id, opening),
+            watch: opening.watch.clone(),
             started: Instant::now(),
             over: false,
             id,
@@ -329,7 +338,8 @@ impl Beginning {
     fn record(&mut self) -> Result<Record, RunError> {
         self.over = true;
         let meta = Value::Object(std::mem::take(&mut self.meta));
-        Record::begin(&self.dir, &self.id, self.mask.clone(), self.largest, meta)
+        let record = Record::begin(&self.dir, &self.id, self.mask.clone(), self.largest, meta)?;
+        Ok(record.watched(self.watch.take()))
     }
 
     fn refuse(&mut self, stop: StopReason, e: &RunError) -> Result<(), RunError> {
@@ -339,6 +349,7 @@ impl Beginning {
                 "the sandbox could not be started"
             }
             RunError::Import { .. } => "the source was not taken in",
+            RunError::Cancelled => "the import was ended by the user",
             RunError::Io { .. } => "the run's own files failed",
         };
         self.give_up(stop, &format!("{what}: {}", e.told()))
@@ -444,7 +455,8 @@ mod tests {
                 secrets: vec![("TOKEN".to_owned(), "tok-123456".to_owned())],
                 mask: Vec::new(),
                 meta: Map::new(),
-                progress: &|_, _| {},
+                progress: &|_, _| true,
+                watch: None,
             };
             then(Beginning::new(&opening).unwrap(), opening)
         }

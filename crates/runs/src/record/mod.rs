@@ -23,6 +23,7 @@ pub use chain::{Checked, Finding, Standing};
 pub(crate) use read::{events, json};
 use write::Writer;
 
+use crate::call::Watch;
 use crate::manifest::sha256;
 use crate::mask::Mask;
 use crate::{Event, RunError, RunId};
@@ -31,13 +32,19 @@ use crate::{Event, RunError, RunId};
 pub(crate) const VERSION: u64 = 1;
 
 /// A record being written.
-#[derive(Debug)]
 pub struct Record {
     dir: PathBuf,
     mask: Mask,
     /// Bytes an artifact may hold.
     largest: u64,
     writer: Mutex<Writer>,
+    watch: Option<Watch>,
+}
+
+impl std::fmt::Debug for Record {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Record").field("dir", &self.dir).finish_non_exhaustive()
+    }
 }
 
 impl Record {
@@ -49,9 +56,21 @@ impl Record {
         artifact::create_folder(dir)?;
         let text = pretty(dir, &masked(&mask, meta))?;
         artifact::put(dir, "meta.json", &text)?;
-        let record = Record { dir: dir.to_owned(), mask, largest, writer: Mutex::new(Writer::create(dir)?) };
+        let record = Record {
+            dir: dir.to_owned(),
+            mask,
+            largest,
+            writer: Mutex::new(Writer::create(dir)?),
+            watch: None,
+        };
         record.append(&Event::RunStart { run_id: id.to_string(), meta_sha256: sha256(&text) })?;
         Ok(record)
+    }
+
+    /// The same with somebody who looks on.
+    pub(crate) fn watched(mut self, watch: Option<Watch>) -> Record {
+        self.watch = watch;
+        self
     }
 
     /// Appends an event.
@@ -60,7 +79,12 @@ impl Record {
     /// [`RunError::Io`]; after the first failure nothing is appended any more.
     pub fn append(&self, event: &Event) -> Result<(), RunError> {
         let value = serde_json::to_value(event).map_err(|e| self.not_json(e))?;
-        self.writer().append(masked(&self.mask, value))
+        let value = masked(&self.mask, value);
+        self.writer().append(&value)?;
+        if let Some(watch) = &self.watch {
+            watch(&value);
+        }
+        Ok(())
     }
 
     /// Keeps bytes as an artifact, masked and bounded, and says its hash.

@@ -39,7 +39,7 @@ impl Writer {
         Ok(Writer { file, path, lines: 0, head: NOTHING_BEFORE.to_owned(), broken: false })
     }
 
-    pub(super) fn append(&mut self, event: Value) -> Result<(), RunError> {
+    pub(super) fn append(&mut self, event: &Value) -> Result<(), RunError> {
         let written = self.write(event);
         if written.is_err() {
             self.broken = true;
@@ -56,7 +56,7 @@ impl Writer {
         &self.head
     }
 
-    fn write(&mut self, event: Value) -> io::Result<()> {
+    fn write(&mut self, event: &Value) -> io::Result<()> {
         if self.broken {
             // Half a line may stand there; another behind it would only look like a record.
             return Err(io::Error::other("an earlier line could not be written"));
@@ -68,7 +68,7 @@ impl Writer {
         line.insert("ts".to_owned(), ts.into());
         line.insert("prev".to_owned(), self.head.clone().into());
         if let Value::Object(fields) = event {
-            line.extend(fields);
+            line.extend(fields.clone());
         }
         let mut text = bounded(Value::Object(line))?;
         let head = sha256(&text);

@@ -202,7 +202,7 @@ fn the_folder_of_the_records_is_left_out_of_its_own_source() {
     let store = place.source.join("data/runs");
     let work = store.join("workspace");
     let workspace =
-        runs::Workspace::import(Some(&place.source), &work, &store, &Limits::default(), None, &|_, _| {})
+        runs::Workspace::import(Some(&place.source), &work, &store, &Limits::default(), None, &|_, _| true)
             .unwrap();
     assert!(work.join("code").exists() && !work.join("data").exists());
     assert_eq!(notes(&workspace), ["data: left out: the folder of the records"]);
@@ -219,7 +219,7 @@ fn a_source_inside_the_store_is_refused() {
         &place.store,
         &Limits::default(),
         None,
-        &|_, _| {},
+        &|_, _| true,
     );
     assert!(e.unwrap_err().to_string().contains("it lies in the folder of the runs itself"));
 }
@@ -231,7 +231,7 @@ fn one_file_is_a_source_too() {
     place.write("not.txt", "y");
     let only = place.source.join("only.txt");
     let import = |from: Option<&std::path::Path>| {
-        runs::Workspace::import(from, &place.work, &place.store, &Limits::default(), None, &|_, _| {})
+        runs::Workspace::import(from, &place.work, &place.store, &Limits::default(), None, &|_, _| true)
     };
     let workspace = import(Some(&only)).unwrap();
     assert_eq!(fs::read_dir(&place.work).unwrap().count(), 1);
@@ -242,7 +242,7 @@ fn one_file_is_a_source_too() {
 #[test]
 fn without_a_source_the_workspace_is_empty() {
     let place = Place::new();
-    runs::Workspace::import(None, &place.work, &place.store, &Limits::default(), None, &|_, _| {}).unwrap();
+    runs::Workspace::import(None, &place.work, &place.store, &Limits::default(), None, &|_, _| true).unwrap();
     assert_eq!(fs::read_dir(&place.work).unwrap().count(), 0);
 }
 
@@ -277,8 +277,28 @@ fn the_progress_of_an_import_is_told() {
         &place.store,
         &Limits::default(),
         None,
-        &|files, bytes| told.lock().unwrap().push((files, bytes)),
+        &|files, bytes| {
+            told.lock().unwrap().push((files, bytes));
+            true
+        },
     )
     .unwrap();
     assert_eq!(told.into_inner().unwrap().last(), Some(&(3, 8)));
+}
+
+#[test]
+fn an_import_ends_when_told_to_and_leaves_nothing() {
+    let place = Place::new();
+    place.write("a", "12345");
+    place.write("b/c", "678");
+    let ended = runs::Workspace::import(
+        Some(&place.source),
+        &place.work,
+        &place.store,
+        &Limits::default(),
+        None,
+        &|_, _| false,
+    );
+    assert!(matches!(ended, Err(runs::RunError::Cancelled)), "{ended:?}");
+    assert!(!place.work.exists());
 }

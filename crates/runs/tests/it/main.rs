@@ -45,7 +45,7 @@ impl Place {
     }
 
     fn import_with(&self, limits: &Limits) -> Result<Workspace, RunError> {
-        Workspace::import(Some(&self.source), &self.work, &self.store, limits, None, &|_, _| {})
+        Workspace::import(Some(&self.source), &self.work, &self.store, limits, None, &|_, _| true)
     }
 
     /// The reason of a refusal, after which nothing may be left.

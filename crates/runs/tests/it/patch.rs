@@ -23,7 +23,7 @@ fn round_trip(place: &Place, change: impl FnOnce(&Path)) -> Changes {
         &place.store,
         &policy::Limits::default(),
         None,
-        &|_, _| {},
+        &|_, _| true,
     )
     .unwrap();
     if !changes.patch.is_empty() {

@@ -6,13 +6,27 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Metadata};
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path};
 
 use rustix::fs::{AtFlags, CWD, Dir, Gid, Mode, OFlags, ResolveFlags, Uid};
 use rustix::io::Errno;
+
+/// The bytes of a regular file beneath `root`, for callers above: a Guild's files.
+///
+/// # Errors
+/// `ELOOP` or `EXDEV` when a link is in the way or the path leaves `root`; `FileTooLarge` beyond `cap` bytes.
+pub fn read_beneath(root: &Path, rel: &str, cap: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    Folder::open(root)?.file(Path::new(rel))?.take(cap.saturating_add(1)).read_to_end(&mut bytes)?;
+    if u64::try_from(bytes.len()).is_ok_and(|read| read <= cap) {
+        Ok(bytes)
+    } else {
+        Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("it is longer than {cap} bytes")))
+    }
+}
 
 /// A folder, held open.
 #[derive(Debug)]

@@ -24,8 +24,8 @@ mod run;
 mod store;
 mod workspace;
 
-pub use call::{Apart, Done, Executed, FileCall, Opening, ProgramCall, RunError, RunResult, Summary, Watch};
-pub use clean::clean;
+pub use beneath::read_beneath;
+pub use call::{Apart, Done, Executed, FileCall, Opening, ProgramCall, RunError, RunResult, Summary};
 pub use event::{Channel, Event};
 pub use id::{BadRunId, RunId};
 pub use mask::Mask;

@@ -1,1 +1,38 @@
 //! Obeys a Guild: role tree, turns, tools, budgets. Names no role in code.
+//!
+//! ```text
+//!   load ──▶ Guild, prompts        probe ──▶ what the model server really does
+//!                 └──────────┬──────────────────┘
+//!                          drive ── Turn::next ──▶ ask the model │ run a tool │ refuse │ end
+//!                            ▲                          │
+//!                            └──── answer, result ──────┘
+//! ```
+//!
+//! [`Turn`](turn) is a pure state machine: it decides everything and does nothing. [`drive()`] does the I/O it
+//! asks for, through a [`Workbench`], which in earnest is the one door of `runs`.
+
+mod action;
+mod arguments;
+mod bench;
+mod drive;
+mod guard;
+mod guild;
+mod history;
+mod model;
+mod path;
+mod reader;
+mod role;
+mod strict;
+mod text;
+mod tools;
+mod turn;
+
+pub use action::action_schema;
+pub use bench::{BenchError, Workbench};
+pub use drive::{Drive, drive};
+pub use guild::{LoadedGuild, load};
+pub use model::client::{Client, Exchange, Timing};
+pub use model::probe::{Finding, ModelProbe, ProbeError, ServerKind, probe};
+pub use model::wire::{Answer, Arguments, Finish, RawCall, Usage};
+pub use model::{Model, ModelError};
+pub use tools::finish::Status;

@@ -1,0 +1,84 @@
+//! The place where tools do their work: the one door of `runs`, or a stand-in for tests.
+
+use runs::{Cancel, Done, Event, Executed, FileCall, ProgramCall, Run, RunError};
+
+/// Why work cannot go on. The text is for the operator, never for the model.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BenchError {
+    /// The sandbox is gone.
+    #[error("{reason}")]
+    Lost {
+        /// How that was seen.
+        reason: String,
+    },
+    /// The record cannot be written; nothing may run unrecorded.
+    #[error("{reason}")]
+    Record {
+        /// What failed.
+        reason: String,
+    },
+    /// The user ended it.
+    #[error("cancelled")]
+    Cancelled,
+}
+
+/// What a role needs of a run.
+pub trait Workbench {
+    /// Runs a program in the sandbox.
+    fn execute(
+        &self,
+        call: ProgramCall,
+        cancel: &Cancel,
+    ) -> impl Future<Output = Result<Executed, BenchError>>;
+
+    /// Does a file operation in the sandbox.
+    fn file(&self, call: FileCall, cancel: &Cancel) -> impl Future<Output = Result<Done, BenchError>>;
+
+    /// Appends an event to the record.
+    ///
+    /// # Errors
+    /// [`BenchError::Record`].
+    fn record(&self, event: Event) -> Result<(), BenchError>;
+
+    /// Keeps a text and says its hash.
+    ///
+    /// # Errors
+    /// [`BenchError::Record`].
+    fn artifact(&self, bytes: &[u8]) -> Result<String, BenchError>;
+
+    /// Takes the number of a call that never reaches the sandbox.
+    fn next_call(&self) -> u32;
+}
+
+impl Workbench for Run {
+    async fn execute(&self, call: ProgramCall, cancel: &Cancel) -> Result<Executed, BenchError> {
+        Ok(Run::execute(self, call, cancel).await?)
+    }
+
+    async fn file(&self, call: FileCall, cancel: &Cancel) -> Result<Done, BenchError> {
+        Ok(Run::file(self, call, cancel).await?)
+    }
+
+    fn record(&self, event: Event) -> Result<(), BenchError> {
+        Ok(Run::record(self, event)?)
+    }
+
+    fn artifact(&self, bytes: &[u8]) -> Result<String, BenchError> {
+        Ok(Run::artifact(self, bytes)?)
+    }
+
+    fn next_call(&self) -> u32 {
+        Run::next_call(self)
+    }
+}
+
+impl From<RunError> for BenchError {
+    fn from(error: RunError) -> Self {
+        match error {
+            RunError::Sandbox(e) => BenchError::Lost { reason: e.to_string() },
+            e @ (RunError::Import { .. } | RunError::Io { .. }) => {
+                BenchError::Record { reason: e.to_string() }
+            }
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! Reads a Guild folder: every byte beneath it, none through a link.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use policy::{Code, Fault, Faults, Guild, RoleName};
+use sha2::{Digest, Sha256};
+
+/// Bytes a file of a Guild may have.
+const MAX_BYTES: u64 = 64 * 1024;
+/// The manifest's name.
+const MANIFEST: &str = "guild.toml";
+
+/// A Guild with its texts.
+#[derive(Clone, Debug)]
+pub struct LoadedGuild {
+    /// The checked manifest.
+    pub guild: Guild,
+    /// The prompt of each role.
+    pub prompts: BTreeMap<RoleName, String>,
+    /// SHA-256 over the manifest and the prompts, with their names.
+    pub digest: String,
+}
+
+/// Reads the Guild in `dir`.
+///
+/// # Errors
+/// Every fault of the manifest, or every prompt that cannot be read; files are named as the caller named `dir`.
+pub fn load(dir: &Path) -> Result<LoadedGuild, Faults> {
+    let file = dir.join(MANIFEST).display().to_string();
+    let manifest = match read(dir, MANIFEST, &file, "") {
+        Ok(text) => text,
+        Err(fault) => return Err(only(*fault)),
+    };
+    let guild = Guild::parse(&file, &manifest)?;
+    let mut digest = Sha256::new();
+    let mut feed = |name: &str, text: &str| {
+        for part in [name, text] {
+            digest.update((part.len() as u64).to_le_bytes());
+            digest.update(part);
+        }
+    };
+    feed(MANIFEST, &manifest);
+    let (mut prompts, mut found) = (BTreeMap::new(), Vec::new());
+    for (name, role) in &guild.roles {
+        let rel = role.prompt.as_str();
+        let shown = dir.join(rel).display().to_string();
+        match read(dir, rel, &shown, &format!("roles.{name}.prompt")) {
+            Ok(text) => {
+                feed(rel, &text);
+                prompts.insert(name.clone(), text);
+            }
+            Err(fault) => found.push(*fault),
+        }
+    }
+    let digest = digest.finalize().iter().map(|b| format!("{b:02x}")).collect();
+    Faults::or(found, LoadedGuild { guild, prompts, digest })
+}
+
+fn read(dir: &Path, rel: &str, file: &str, key: &str) -> Result<String, Box<Fault>> {
+    let fault = |code: Code, message: String, help: Option<&str>| {
+        let help = help.map(str::to_owned);
+        Box::new(Fault { code, file: file.to_owned(), place: None, key: key.to_owned(), message, help })
+    };
+    let bytes = runs::read_beneath(dir, rel, MAX_BYTES).map_err(|e| match e.raw_os_error() {
+        // ELOOP and EXDEV: the kernel's word for "through a link" and "out of the folder".
+        Some(40 | 18) => fault(
+            Code::PathEscapes,
+            "the path goes through a link or leaves the Guild folder".to_owned(),
+            Some("put the file itself into the Guild folder"),
+        ),
+        _ => fault(Code::Unreadable, format!("cannot read the file: {e}"), None),
+    })?;
+    if bytes.len() as u64 > MAX_BYTES {
+        return Err(fault(Code::BadValue, format!("the file is longer than {MAX_BYTES} bytes"), None));
+    }
+    String::from_utf8(bytes).map_err(|e| {
+        let at = e.utf8_error().valid_up_to();
+        fault(Code::BadValue, format!("the file is not UTF-8 (byte {at})"), None)
+    })
+}
+
+fn only(fault: Fault) -> Faults {
+    match Faults::or(vec![fault], ()) {
+        Err(faults) => faults,
+        Ok(()) => unreachable!("one fault was given"),
+    }
+}

@@ -1,0 +1,578 @@
+//! The role loop as a pure state machine: told an answer or a result, it says what comes next.
+//!
+//! ```text
+//!            ┌────────────── next ──────────────┐
+//!   answer ──┤ queue empty: Ask   queue: Refuse │ Run ── result ──┐
+//!            └──────────────────────────────────┘  ▲              │
+//!                        End ◀── bounds, finish ───┴──────────────┘
+//! ```
+//!
+//! No clock, no socket, no file: what it needs of them comes in, what it wants of them goes out.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use policy::{Decision, Grant, StopReason, Tool};
+use runs::{Channel, Event};
+use serde_json::{Map, Value, json};
+
+use crate::action::{action_schema, native_tools, read_action};
+use crate::arguments::fit;
+use crate::guard::{Again, Guard, call_hash};
+use crate::history::{History, Kept};
+use crate::model::wire::{Answer, Arguments, Finish, RawCall, Usage};
+use crate::reader::{self, Text};
+use crate::role::Setup;
+use crate::tools::Action;
+use crate::tools::finish::{self, Status};
+
+/// Calls of one answer that are looked at.
+const MAX_CALLS: usize = 16;
+/// Results that clipping leaves whole.
+const KEEP: usize = 2;
+
+/// What the whole run has spent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Spent {
+    pub(crate) steps: u32,
+    pub(crate) tool_calls: u32,
+    pub(crate) tokens: u64,
+}
+
+/// What comes next.
+#[derive(Debug)]
+pub(crate) enum Next {
+    /// Ask the model.
+    Ask(Ask),
+    /// Record that a call was refused; the model is told already.
+    Refuse { name: String, decision: Decision },
+    /// Do this and tell the result.
+    Run(Go),
+    /// The role is over.
+    End(End),
+}
+
+/// A request.
+#[derive(Debug)]
+pub(crate) struct Ask {
+    pub(crate) step: u32,
+    pub(crate) body: Value,
+    pub(crate) tools: Vec<String>,
+}
+
+/// A call that may be made.
+#[derive(Debug)]
+pub(crate) struct Go {
+    pub(crate) name: String,
+    pub(crate) action: Action,
+    pub(crate) decision: Decision,
+}
+
+/// How a role ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct End {
+    pub(crate) stop: StopReason,
+    pub(crate) summary: String,
+    pub(crate) status: Option<Status>,
+}
+
+/// A call that waits.
+#[derive(Debug)]
+struct Pending {
+    id: String,
+    name: String,
+    /// The arguments, or what is wrong with them.
+    args: Result<Value, String>,
+}
+
+/// One role at work.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    setup: Setup,
+    history: History,
+    guard: Guard,
+    step: u32,
+    calls: u32,
+    tokens: u64,
+    format_errors: u32,
+    nudged: bool,
+    last_prompt: u64,
+    asked_bytes: usize,
+    overflowed: bool,
+    queue: VecDeque<Pending>,
+    /// The call under way: its id and hash.
+    current: Option<(String, [u8; 32])>,
+    end: Option<End>,
+    events: Vec<Event>,
+}
+
+impl Turn {
+    pub(crate) fn new(setup: Setup) -> Turn {
+        let history = History::new(setup.system.clone(), setup.task.clone(), setup.channel);
+        let guard = Guard::new(setup.budget.repeats);
+        Turn {
+            setup,
+            history,
+            guard,
+            step: 0,
+            calls: 0,
+            tokens: 0,
+            format_errors: 0,
+            nudged: false,
+            last_prompt: 0,
+            asked_bytes: 0,
+            overflowed: false,
+            queue: VecDeque::new(),
+            current: None,
+            end: None,
+            events: Vec::new(),
+        }
+    }
+
+    /// What is to be recorded since the last time.
+    pub(crate) fn events(&mut self) -> Vec<Event> {
+        std::mem::take(&mut self.events)
+    }
+
+    /// What comes next.
+    pub(crate) fn next(&mut self, grant: &Grant, run: &mut Spent, elapsed: Duration) -> Next {
+        if let Some(end) = &self.end {
+            return Next::End(end.clone());
+        }
+        if elapsed >= grant.budget.wall {
+            let seconds = |d: Duration| d.as_secs();
+            return self.bound(StopReason::WallLimit, seconds(elapsed), seconds(grant.budget.wall));
+        }
+        match self.queue.pop_front() {
+            Some(pending) => self.take_up(pending, grant, run),
+            None => self.ask(grant, run),
+        }
+    }
+
+    /// Takes in an answer.
+    pub(crate) fn answer(&mut self, answer: Answer, run: &mut Spent) {
+        self.overflowed = false;
+        self.count(&answer, run);
+        if answer.finish == Finish::Length {
+            let max = self.max_tokens();
+            self.unreadable(
+                "cut by max_tokens",
+                format!(
+                    "error: your answer was cut off at {max} tokens, nothing of it was done. Answer with one \
+                     short action; write long files in parts"
+                ),
+            );
+        } else if !answer.calls.is_empty() {
+            self.native(answer.calls);
+        } else if answer.content.trim().is_empty() {
+            let why = if answer.reasoning.trim().is_empty() { "empty answer" } else { "reasoning only" };
+            self.unreadable(why, format!("error: your answer holds no action. {}", self.form()));
+        } else {
+            match self.setup.channel {
+                Channel::Schema => self.schema(&answer.content),
+                Channel::Native | Channel::Text => self.text(&answer.content),
+            }
+        }
+    }
+
+    /// The conversation does not fit: once it is shortened, the next time it is the end.
+    pub(crate) fn overflow(&mut self, n_ctx: Option<u64>) {
+        if n_ctx.is_some() {
+            self.setup.window = n_ctx;
+        }
+        let clipped = if self.overflowed { 0 } else { self.history.clip(1) };
+        self.overflowed = true;
+        self.step = self.step.saturating_sub(1);
+        if clipped == 0 {
+            self.over(StopReason::ContextExhausted, "the conversation no longer fits the model's window");
+        } else {
+            self.last_prompt = 0;
+            self.events.push(Event::Context { action: "clip".to_owned(), messages: clipped });
+        }
+    }
+
+    /// The result of the call under way.
+    pub(crate) fn result(&mut self, text: String, grant: &Grant) {
+        let Some((id, hash)) = self.current.take() else { return };
+        let mut text = crate::text::bound(&text, grant.call.to_model);
+        if let Again::Note(times) = self.guard.made(hash, &text) {
+            self.events.push(Event::Loop { times, action: "note".to_owned() });
+            text.push_str(&format!(
+                "\n(the same call gave the same result {times} times; try something else)"
+            ));
+        }
+        self.tell(&id, text);
+    }
+
+    /// The role called `finish`.
+    pub(crate) fn finished(&mut self, args: &finish::Args) {
+        self.queue.clear();
+        let end = End { stop: StopReason::Finished, summary: args.said(), status: Some(args.status) };
+        self.end = Some(end);
+    }
+
+    /// Ends it for a reason from outside.
+    pub(crate) fn over(&mut self, stop: StopReason, summary: &str) {
+        self.end.get_or_insert(End { stop, summary: summary.to_owned(), status: None });
+    }
+
+    fn ask(&mut self, grant: &Grant, run: &mut Spent) -> Next {
+        let own = &self.setup.budget;
+        for (stop, used, allowed) in [
+            (StopReason::StepLimit, u64::from(self.step), u64::from(own.steps)),
+            (StopReason::StepLimit, u64::from(run.steps), u64::from(grant.budget.steps)),
+            (StopReason::TokenLimit, self.tokens, own.tokens),
+            (StopReason::TokenLimit, run.tokens, grant.budget.tokens),
+        ] {
+            if used >= allowed {
+                return self.bound(stop, used, allowed);
+            }
+        }
+        self.step += 1;
+        run.steps += 1;
+        let mut body = json!({
+            "model": self.setup.model,
+            "messages": self.history.messages(),
+            "temperature": self.setup.generation.temperature,
+            "max_tokens": self.max_tokens(),
+            "stream": false,
+        });
+        match self.setup.channel {
+            Channel::Native => body["tools"] = native_tools(&self.setup.tools, &self.setup.agents),
+            Channel::Schema => {
+                if let Some(schema) = action_schema(&self.setup.tools, &self.setup.agents) {
+                    body["response_format"] = json!({
+                        "type": "json_schema",
+                        "json_schema": {"name": "action", "strict": true, "schema": schema},
+                    });
+                }
+            }
+            Channel::Text => {}
+        }
+        self.asked_bytes = body["messages"].to_string().len();
+        let tools = self.setup.tools.iter().map(ToString::to_string).collect();
+        Next::Ask(Ask { step: self.step, body, tools })
+    }
+
+    /// Never more than half of a known window.
+    fn max_tokens(&self) -> u64 {
+        let wanted = u64::from(self.setup.generation.max_tokens);
+        self.setup.window.map_or(wanted, |window| wanted.min((window / 2).max(64)))
+    }
+
+    fn take_up(&mut self, pending: Pending, grant: &Grant, run: &mut Spent) -> Next {
+        for (used, allowed) in
+            [(self.calls, self.setup.budget.tool_calls), (run.tool_calls, grant.budget.tool_calls)]
+        {
+            if used >= allowed {
+                return self.bound(StopReason::ToolCallLimit, u64::from(used), u64::from(allowed));
+            }
+        }
+        self.calls += 1;
+        run.tool_calls += 1;
+        let written = pending.args.as_ref().map(Value::to_string).unwrap_or_default();
+        let hash = call_hash(&pending.name, &written);
+        match self.guard.before(hash) {
+            Again::Fine | Again::Note(_) => {}
+            Again::Refuse(times) => {
+                self.guard.withheld(hash);
+                self.events.push(Event::Loop { times, action: "refuse".to_owned() });
+                let reason =
+                    format!("the same call gave the same result {} times and is not run again", times - 1);
+                let text = format!("error: {reason}; do something else, or finish");
+                return self.refuse(pending, Decision::refuse("repeats", reason), text);
+            }
+            Again::Stop(times) => {
+                self.events.push(Event::Loop { times, action: "stop".to_owned() });
+                self.over(StopReason::LoopDetected, "the role kept making the same call");
+                let reason = "the same call too often ends the role";
+                return self.refuse(pending, Decision::refuse("repeats", reason), String::new());
+            }
+        }
+        match self.judge(&pending, grant) {
+            Ok((action, decision)) => {
+                self.current = Some((pending.id, hash));
+                Next::Run(Go { name: pending.name, action, decision })
+            }
+            Err((decision, text)) => {
+                self.guard.made(hash, &text);
+                self.refuse(pending, decision, text)
+            }
+        }
+    }
+
+    /// Name, arguments and reach, in this order; or the decision against it and what the model is told.
+    fn judge(&mut self, pending: &Pending, grant: &Grant) -> Result<(Action, Decision), (Decision, String)> {
+        let (tool, decision) = grant.tool(&self.setup.role, &pending.name);
+        let Some(tool) = tool.filter(|_| decision.is_allowed()) else {
+            let text = format!("error: {}; nothing was run. {}", decision.reason, self.form());
+            return Err((decision, text));
+        };
+        let bad = |text: String| (Decision::refuse("arguments", crate::text::label(&text, 500)), text);
+        let args = match &pending.args {
+            Ok(args) => args,
+            Err(why) => return Err(bad(format!("error: {why}; nothing was run"))),
+        };
+        let action = fit(tool, args).map_err(bad)?.action;
+        let judged = match &action {
+            Action::Agent(call) => self.may_call(&call.role),
+            Action::RunShell(_)
+            | Action::RunCommand(_)
+            | Action::ReadFile(_)
+            | Action::WriteFile(_)
+            | Action::EditFile(_)
+            | Action::ListDir(_)
+            | Action::Search(_)
+            | Action::Finish(_) => action.judge(grant),
+        };
+        if judged.is_allowed() {
+            return Ok((action, decision));
+        }
+        let text = format!("error: {}; nothing was run", judged.reason);
+        Err((judged, text))
+    }
+
+    fn may_call(&mut self, role: &str) -> Decision {
+        if !self.setup.agents.iter().any(|a| a.as_str() == role) {
+            let names: Vec<&str> = self.setup.agents.iter().map(policy::RoleName::as_str).collect();
+            return Decision::refuse(
+                "role-agents",
+                format!(
+                    "this role may not start {}; it may start: {}",
+                    crate::text::label(role, 64),
+                    names.join(", ")
+                ),
+            );
+        }
+        let (used, allowed) = (self.setup.depth, self.setup.budget.depth);
+        if used >= allowed {
+            self.events.push(Event::Budget {
+                bound: StopReason::DepthLimit,
+                used: u64::from(used),
+                allowed: u64::from(allowed),
+            });
+            return Decision::refuse(
+                "depth",
+                format!("agents may be nested {allowed} deep at most; do it yourself"),
+            );
+        }
+        Decision::allow("role-agents")
+    }
+
+    fn refuse(&mut self, pending: Pending, decision: Decision, text: String) -> Next {
+        self.tell(&pending.id, text);
+        Next::Refuse { name: crate::text::label(&pending.name, 200), decision }
+    }
+
+    /// A result, with a word about what is left when little is; it stays as it is, for the prefix's sake.
+    fn tell(&mut self, id: &str, mut text: String) {
+        let steps = self.setup.budget.steps.saturating_sub(self.step);
+        let calls = self.setup.budget.tool_calls.saturating_sub(self.calls);
+        let left = steps.min(calls);
+        if left <= 3 {
+            text.push_str(&format!("\n({left} calls left; finish in time)"));
+        }
+        self.history.result(id, text);
+    }
+
+    fn bound(&mut self, stop: StopReason, used: u64, allowed: u64) -> Next {
+        self.events.push(Event::Budget { bound: stop, used, allowed });
+        self.over(stop, &format!("{stop}: {used} of {allowed} used"));
+        self.queue.clear();
+        Next::End(self.end.clone().unwrap_or(End { stop, summary: String::new(), status: None }))
+    }
+
+    fn count(&mut self, answer: &Answer, run: &mut Spent) {
+        let said = answer.content.len() + answer.reasoning.len();
+        // A server that counts nothing is not a way around the budget.
+        let usage = answer
+            .usage
+            .unwrap_or(Usage { prompt: self.asked_bytes as u64 / 4, completion: said as u64 / 4 });
+        let total = usage.prompt.saturating_add(usage.completion);
+        self.tokens = self.tokens.saturating_add(total);
+        run.tokens = run.tokens.saturating_add(total);
+        if usage.prompt + 64 < self.last_prompt {
+            self.events.push(Event::Context { action: "server-cut".to_owned(), messages: 0 });
+        }
+        self.last_prompt = usage.prompt;
+        let Some(window) = self.setup.window else { return };
+        if total.saturating_add(self.max_tokens()) <= window / 10 * 9 {
+            return;
+        }
+        let clipped = self.history.clip(KEEP);
+        if clipped > 0 {
+            self.last_prompt = 0;
+            self.events.push(Event::Context { action: "clip".to_owned(), messages: clipped });
+        } else if total >= window {
+            self.over(StopReason::ContextExhausted, "the conversation fills the model's window");
+        }
+    }
+
+    fn native(&mut self, calls: Vec<RawCall>) {
+        let surplus = calls.len().saturating_sub(MAX_CALLS);
+        let mut kept = Vec::new();
+        for call in calls.into_iter().take(MAX_CALLS) {
+            let mut repairs = Vec::new();
+            let name = match call.name.split_once("<|") {
+                Some((name, _)) => {
+                    repairs.push("control-token".to_owned());
+                    name.to_owned()
+                }
+                None => call.name,
+            };
+            let args = match call.arguments {
+                Arguments::Object(value) => {
+                    repairs.push("arguments-object".to_owned());
+                    Ok(value)
+                }
+                Arguments::Text(text) if text.trim().is_empty() => Ok(Value::Object(Map::new())),
+                Arguments::Text(text) => crate::strict::parse(&text).map_err(|e| e.to_string()),
+                Arguments::Ambiguous => Err("a key of the arguments appears twice".to_owned()),
+            };
+            kept.push(self.enqueue(Channel::Native, call.id, name, args, repairs));
+        }
+        self.history.calls(kept);
+        if surplus > 0 {
+            self.events.push(Event::Parse {
+                channel: Channel::Native,
+                ok: false,
+                repairs: Vec::new(),
+                problem: Some(format!("{surplus} calls beyond {MAX_CALLS} in one answer are left out")),
+            });
+        }
+    }
+
+    fn schema(&mut self, content: &str) {
+        let read =
+            crate::strict::parse(content.trim()).map_err(|e| e.to_string()).and_then(|v| read_action(&v));
+        match read {
+            Ok((name, args)) => {
+                let kept = self.enqueue(Channel::Schema, self.own_id(), name, Ok(args), Vec::new());
+                self.history.calls(vec![kept]);
+            }
+            Err(why) => self.unreadable(&why, format!("error: {why}. {}", self.form())),
+        }
+    }
+
+    fn text(&mut self, content: &str) {
+        match reader::read(content) {
+            Text::Call { name, args, repair } => {
+                let repairs = vec![repair.to_owned()];
+                let kept = self.enqueue(Channel::Text, self.own_id(), name, Ok(args), repairs);
+                self.history.calls(vec![kept]);
+            }
+            Text::Broken(why) => {
+                self.unreadable(&why, format!("error: {why}; nothing was run. {}", self.form()))
+            }
+            Text::Prose if self.nudged || self.setup.tools.is_empty() => {
+                let summary = crate::text::bound(&crate::text::clean(content.trim()), 4000);
+                self.parsed(Channel::Text, Some("prose again"));
+                self.over(StopReason::ImplicitFinish, &summary);
+            }
+            Text::Prose => {
+                self.nudged = true;
+                self.parsed(Channel::Text, Some("prose without an action"));
+                self.history.said(content);
+                let ends = if self.setup.tools.contains(&Tool::Finish) { ", or call finish" } else { "" };
+                self.history
+                    .note(format!("Nothing was done: that was text only. Go on with one tool call{ends}."));
+            }
+        }
+    }
+
+    /// Puts a call into the queue, and says how it is kept in the conversation.
+    fn enqueue(
+        &mut self,
+        channel: Channel,
+        id: String,
+        name: String,
+        args: Result<Value, String>,
+        mut repairs: Vec<String>,
+    ) -> Kept {
+        let args = args.and_then(|value| match value {
+            Value::Object(_) => Ok(value),
+            other => Err(format!(
+                "the arguments must be one JSON object, not {}",
+                crate::text::label(&other.to_string(), 40)
+            )),
+        });
+        let mut shown = args.as_ref().ok().cloned().unwrap_or_else(|| Value::Object(Map::new()));
+        // Kept under the real names: the model learns them from its own words.
+        if let (Some(tool), Ok(value)) = (Tool::from_name(&name), &args)
+            && let Ok(fitted) = fit(tool, value)
+        {
+            repairs.extend(fitted.repairs);
+            shown = fitted.canonical;
+        }
+        match &args {
+            Ok(_) => {
+                self.format_errors = 0;
+                self.nudged = false;
+            }
+            Err(_) => self.format_error(),
+        }
+        self.events.push(Event::Parse {
+            channel,
+            ok: args.is_ok(),
+            repairs,
+            problem: args.as_ref().err().map(|why| crate::text::label(why, 300)),
+        });
+        let plain = !name.is_empty()
+            && name.len() <= 64
+            && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
+        let kept = Kept {
+            id: id.clone(),
+            name: if plain { name.clone() } else { "unknown".to_owned() },
+            args: shown,
+        };
+        self.queue.push_back(Pending { id, name, args });
+        kept
+    }
+
+    fn unreadable(&mut self, problem: &str, told: String) {
+        self.parsed(self.setup.channel, Some(problem));
+        self.history.unreadable();
+        self.history.note(told);
+        self.format_error();
+    }
+
+    fn format_error(&mut self) {
+        self.format_errors += 1;
+        let (used, allowed) = (self.format_errors, self.setup.budget.format_errors);
+        if used >= allowed {
+            self.events.push(Event::Budget {
+                bound: StopReason::FormatErrors,
+                used: u64::from(used),
+                allowed: u64::from(allowed),
+            });
+            self.over(StopReason::FormatErrors, "too many unreadable answers in a row");
+        }
+    }
+
+    fn parsed(&mut self, channel: Channel, problem: Option<&str>) {
+        self.events.push(Event::Parse {
+            channel,
+            ok: problem.is_none(),
+            repairs: Vec::new(),
+            problem: problem.map(|p| crate::text::label(p, 300)),
+        });
+    }
+
+    /// The form of an action and the tools there are, in one sentence.
+    fn form(&self) -> String {
+        let names: Vec<&str> = self.setup.tools.iter().map(|t| t.as_str()).collect();
+        let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+        let how = match self.setup.channel {
+            Channel::Schema => "Answer with {\"tool\": NAME, \"args\": {...}}. ",
+            Channel::Text => {
+                "End your answer with <tool_call>{\"name\": NAME, \"arguments\": {...}}</tool_call>. "
+            }
+            Channel::Native => "",
+        };
+        format!("{how}Your tools: {names}")
+    }
+
+    fn own_id(&self) -> String {
+        format!("c{:08}", self.step)
+    }
+}

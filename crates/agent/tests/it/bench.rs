@@ -1,0 +1,171 @@
+//! A workbench over a plain folder. Nothing is executed: programs are a function of the test.
+
+use std::cell::{Cell, RefCell};
+use std::path::{Component, Path, PathBuf};
+
+use agent::{BenchError, Workbench};
+use policy::StoppedBy;
+use runs::{Cancel, Done, Ended, Event, Executed, FileCall, FileOp, Outcome, ProgramCall};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// What a program of the test does: argument vector and workspace in, exit code and output out.
+pub(crate) type Program = Box<dyn Fn(&[String], &Path) -> (i32, String)>;
+
+pub(crate) struct Bench {
+    pub(crate) dir: TempDir,
+    pub(crate) program: Program,
+    pub(crate) stopped_by: Cell<StoppedBy>,
+    /// Masked in what may be shown, as the real door does.
+    pub(crate) secret: Option<String>,
+    pub(crate) events: RefCell<Vec<Event>>,
+    pub(crate) artifacts: RefCell<Vec<Vec<u8>>>,
+    pub(crate) programs: RefCell<Vec<ProgramCall>>,
+    pub(crate) files: RefCell<Vec<FileCall>>,
+    calls: Cell<u32>,
+}
+
+impl Bench {
+    pub(crate) fn new() -> Bench {
+        Bench {
+            dir: TempDir::new().unwrap(),
+            program: Box::new(small_shell),
+            stopped_by: Cell::new(StoppedBy::Exit),
+            secret: None,
+            events: RefCell::default(),
+            artifacts: RefCell::default(),
+            programs: RefCell::default(),
+            files: RefCell::default(),
+            calls: Cell::new(0),
+        }
+    }
+
+    pub(crate) fn put(&self, path: &str, content: &str) {
+        std::fs::write(self.dir.path().join(path), content).unwrap();
+    }
+
+    pub(crate) fn get(&self, path: &str) -> String {
+        std::fs::read_to_string(self.dir.path().join(path)).unwrap()
+    }
+
+    pub(crate) fn has(&self, path: &str) -> bool {
+        self.dir.path().join(path).exists()
+    }
+
+    /// Calls that reached the bench.
+    pub(crate) fn executed(&self) -> usize {
+        self.programs.borrow().len() + self.files.borrow().len()
+    }
+
+    fn do_file(&self, call: &FileCall) -> Result<(Value, Vec<u8>), (String, String)> {
+        let error = |e: std::io::Error| {
+            let kind = if e.kind() == std::io::ErrorKind::NotFound { "not_found" } else { "other" };
+            (kind.to_owned(), "no such file".to_owned())
+        };
+        let at = |path: &str| -> PathBuf {
+            let path = Path::new(path);
+            assert!(path.components().all(|c| !matches!(c, Component::RootDir)), "{path:?} got through");
+            self.dir.path().join(path)
+        };
+        match &call.op {
+            FileOp::Read { path, offset, limit } => {
+                let all = std::fs::read(at(path)).map_err(error)?;
+                let from = usize::try_from(*offset).unwrap().min(all.len());
+                let to = (from + usize::try_from(*limit).unwrap()).min(all.len());
+                Ok((json!({"size": all.len(), "read": to - from}), all[from..to].to_vec()))
+            }
+            FileOp::Write { path } => {
+                let created = !at(path).exists();
+                std::fs::write(at(path), &call.content).map_err(error)?;
+                Ok((json!({"created": created, "bytes": call.content.len()}), Vec::new()))
+            }
+            FileOp::List { path, .. } => {
+                let mut names: Vec<String> = std::fs::read_dir(at(path))
+                    .map_err(error)?
+                    .map(|e| e.unwrap().file_name().to_string_lossy().into_owned())
+                    .collect();
+                names.sort();
+                let entries: Vec<Value> =
+                    names.iter().map(|n| json!({"name": n, "kind": "file", "size": 1})).collect();
+                Ok((json!({"entries": entries, "more": 0}), Vec::new()))
+            }
+            FileOp::Search { pattern, path, .. } => {
+                let text = std::fs::read_to_string(at(path)).map_err(error)?;
+                let matches: Vec<Value> = text
+                    .lines()
+                    .enumerate()
+                    .filter(|(_, l)| l.contains(pattern.as_str()))
+                    .map(|(i, l)| json!({"path": path, "line": i + 1, "text": l}))
+                    .collect();
+                Ok((json!({"matches": matches, "more": 0, "files": 1}), Vec::new()))
+            }
+        }
+    }
+}
+
+/// Knows `touch NAME` and `echo TEXT`.
+fn small_shell(argv: &[String], dir: &Path) -> (i32, String) {
+    let text = argv.last().cloned().unwrap_or_default();
+    if let Some(name) = text.strip_prefix("touch ") {
+        std::fs::write(dir.join(name), "").unwrap();
+        return (0, String::new());
+    }
+    match text.strip_prefix("echo ") {
+        Some(said) => (0, format!("{said}\n")),
+        None => (127, String::new()),
+    }
+}
+
+impl Workbench for Bench {
+    async fn execute(&self, call: ProgramCall, _cancel: &Cancel) -> Result<Executed, BenchError> {
+        let (code, stdout) = (self.program)(&call.argv, self.dir.path());
+        self.programs.borrow_mut().push(call);
+        let outcome = Outcome {
+            ended: Ended::Exit(code),
+            stopped_by: self.stopped_by.get(),
+            usage: Default::default(),
+            duration_ms: 1,
+            stdout_bytes: stdout.len() as u64,
+            stderr_bytes: 0,
+            background: 0,
+        };
+        Ok(Executed {
+            call: self.next_call(),
+            outcome,
+            stdout,
+            stderr: String::new(),
+            truncated: false,
+            stdout_artifact: None,
+            stderr_artifact: None,
+        })
+    }
+
+    async fn file(&self, call: FileCall, _cancel: &Cancel) -> Result<Done, BenchError> {
+        let done = self.do_file(&call);
+        self.files.borrow_mut().push(call);
+        let (answer, bytes) = match done {
+            Ok((answer, bytes)) => (Ok(answer), bytes),
+            Err(e) => (Err(e), Vec::new()),
+        };
+        let mut shown = String::from_utf8_lossy(&bytes).into_owned();
+        if let Some(secret) = &self.secret {
+            shown = shown.replace(secret, "[masked]");
+        }
+        Ok(Done { call: self.next_call(), answer, bytes, shown })
+    }
+
+    fn record(&self, event: Event) -> Result<(), BenchError> {
+        self.events.borrow_mut().push(event);
+        Ok(())
+    }
+
+    fn artifact(&self, bytes: &[u8]) -> Result<String, BenchError> {
+        self.artifacts.borrow_mut().push(bytes.to_vec());
+        Ok(format!("artifact-{}", self.artifacts.borrow().len()))
+    }
+
+    fn next_call(&self) -> u32 {
+        self.calls.set(self.calls.get() + 1);
+        self.calls.get()
+    }
+}

@@ -4,7 +4,7 @@
 //! decides what to do before it decides with what.
 
 use policy::{RoleName, Tool};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::tools::{description, schema};
 
@@ -57,18 +57,19 @@ fn plain(mut schema: Value) -> Value {
 /// Reads an action object: the tool's name as written, and its arguments.
 pub(crate) fn read_action(value: &Value) -> Result<(String, Value), String> {
     let object = value.as_object().ok_or("the answer must be one JSON object")?;
-    let text = |k: &str| object.get(k).and_then(Value::as_str).map(str::to_owned);
-    let (tool, args_key) = match (text("tool"), text("name")) {
-        (Some(tool), _) => (tool, "args"),
-        (None, Some(name)) => (name, "arguments"),
-        (None, None) => return Err("the object must have `tool` (a name) and `args` (an object)".to_owned()),
-    };
-    let extra = object.keys().find(|k| !["tool", "args", "name", "arguments"].contains(&k.as_str()));
-    if let Some(extra) = extra {
+    if let Some(extra) = object.keys().find(|k| !["tool", "args", "name", "arguments"].contains(&k.as_str()))
+    {
         return Err(format!("the object has an unknown key `{}`", crate::text::label(extra, 40)));
     }
-    let args = object.get(args_key).cloned().unwrap_or_else(|| Value::Object(Map::new()));
-    Ok((tool, args))
+    let one_of = |a: &str, b: &str| match (object.get(a), object.get(b)) {
+        (Some(value), None) | (None, Some(value)) => Some(value),
+        (None, None) | (Some(_), Some(_)) => None,
+    };
+    let tool = one_of("tool", "name").and_then(Value::as_str);
+    match (tool, one_of("args", "arguments")) {
+        (Some(tool), Some(args)) => Ok((tool.to_owned(), args.clone())),
+        (_, _) => Err("the object must have `tool` (a name) and `args` (an object)".to_owned()),
+    }
 }
 
 #[cfg(test)]
@@ -107,6 +108,19 @@ mod tests {
         keys(&action_schema(&Tool::ALL, &[]).unwrap(), &mut found);
         let known = ["additionalProperties", "anyOf", "const", "enum", "items", "required", "type"];
         assert!(found.iter().all(|k| known.contains(&k.as_str())), "{found:?}");
+    }
+
+    #[test]
+    fn an_action_without_arguments_never_runs_with_defaults() {
+        for odd in [
+            json!({"tool": "list_dir"}),
+            json!({"tool": "a", "args": {}, "arguments": {}}),
+            json!({"args": {}}),
+        ] {
+            assert!(read_action(&odd).is_err(), "{odd}");
+        }
+        let read = read_action(&json!({"tool": "read_file", "arguments": {"path": "a"}})).unwrap();
+        assert_eq!(read.1, json!({"path": "a"}));
     }
 
     #[test]

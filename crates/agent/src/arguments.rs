@@ -150,7 +150,8 @@ fn coerce(tool: Tool, object: &mut Map<String, Value>, repairs: &mut Vec<String>
     let schema = schema(tool, &[]);
     let required = schema.get("required").and_then(Value::as_array).cloned().unwrap_or_default();
     object.retain(|key, value| {
-        let drop = value.is_null() && !required.iter().any(|r| r == key);
+        let known = schema.get("properties").is_some_and(|p| p.get(key).is_some());
+        let drop = value.is_null() && known && !required.iter().any(|r| r == key);
         if drop {
             repairs.push(format!("null:{}", crate::text::label(key, 40)));
         }

@@ -36,6 +36,9 @@ pub(crate) struct History {
     entries: Vec<Entry>,
 }
 
+/// Bytes of one argument that are sent again with every request.
+const LONGEST_ARGUMENT: usize = 20_000;
+
 /// Stands for an answer that could not be read.
 const UNREADABLE: &str = "{}";
 
@@ -54,7 +57,15 @@ impl History {
         self.entries.push(Entry::Said(UNREADABLE.to_owned()));
     }
 
-    pub(crate) fn calls(&mut self, calls: Vec<Kept>) {
+    /// Calls of an answer; very long texts in them are kept by their beginning only.
+    pub(crate) fn calls(&mut self, mut calls: Vec<Kept>) {
+        for value in calls.iter_mut().flat_map(|c| c.args.as_object_mut()).flat_map(|o| o.values_mut()) {
+            let length = value.to_string().len();
+            if length > LONGEST_ARGUMENT {
+                let head: String = value.as_str().unwrap_or_default().chars().take(200).collect();
+                *value = Value::String(format!("{head}[... {length} bytes in all, left out here]"));
+            }
+        }
         self.entries.push(Entry::Calls(calls));
     }
 

@@ -161,3 +161,8 @@ pub(crate) fn guest_error(path: &str, (kind, message): &(String, String)) -> Str
 pub(crate) fn inner(path: &str) -> String {
     crate::path::inside(path).unwrap_or_else(|_| ".".to_owned())
 }
+
+/// What a model asks for, at least one and never more than there is.
+fn at_most(asked: Option<u64>, limit: u32) -> u32 {
+    asked.map_or(limit, |n| u32::try_from(n).unwrap_or(limit).clamp(1, limit))
+}

@@ -1,5 +1,7 @@
 //! `edit_file`: one exact place of a file, or an error that shows the real lines.
 
+use std::time::Duration;
+
 use policy::Tool;
 use runs::FileOp;
 use serde::Deserialize;
@@ -89,7 +91,7 @@ impl Args {
             }
             Found::Nowhere => {
                 return Err(format!(
-                    "error: `old` does not occur in {}; nothing was changed. The nearest real lines are:\n{}",
+                    "error: `old` is not in {}, nothing was changed. Copy `old` from its real lines:\n{}",
                     self.name(),
                     crate::text::clean(&matching::nearest(shown, &self.old))
                 ));
@@ -115,7 +117,7 @@ impl Args {
 
     /// Where it was, and the change: in its lines when nothing in them is masked, in the model's words otherwise.
     fn told(&self, before: &str, after: &str, kind: &str, plain: bool) -> String {
-        let diff = TextDiff::from_lines(before, after);
+        let diff = lines(before, after);
         let (mut first, mut last) = (usize::MAX, 0);
         for op in diff.ops() {
             if op.tag() != similar::DiffTag::Equal {
@@ -126,7 +128,7 @@ impl Args {
         let text = if plain {
             diff.unified_diff().context_radius(1).to_string()
         } else {
-            TextDiff::from_lines(&self.old, &self.new).unified_diff().to_string()
+            lines(&self.old, &self.new).unified_diff().to_string()
         };
         format!(
             "edited {} ({kind} match, lines {first}-{})\n{}",
@@ -139,4 +141,9 @@ impl Args {
     fn name(&self) -> String {
         crate::text::label(&self.path, 200)
     }
+}
+
+/// The difference by lines, in bounded time whatever the texts are.
+fn lines<'a>(before: &'a str, after: &'a str) -> TextDiff<'a, 'a, str> {
+    TextDiff::configure().timeout(Duration::from_millis(300)).diff_lines(before, after)
 }

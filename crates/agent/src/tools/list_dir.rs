@@ -16,7 +16,7 @@ const LIMIT: u32 = 200;
 #[serde(deny_unknown_fields)]
 pub(crate) struct Args {
     pub(crate) path: Option<String>,
-    pub(crate) limit: Option<u32>,
+    pub(crate) limit: Option<u64>,
 }
 
 pub(crate) fn schema() -> Value {
@@ -31,7 +31,7 @@ pub(crate) fn schema() -> Value {
 impl Args {
     pub(crate) async fn run<W: Workbench>(&self, tools: &Tools<'_, W>) -> Result<Said, BenchError> {
         let path = self.path.as_deref().unwrap_or(".");
-        let op = FileOp::List { path: inner(path), limit: self.limit.unwrap_or(LIMIT).clamp(1, LIMIT) };
+        let op = FileOp::List { path: inner(path), limit: super::at_most(self.limit, LIMIT) };
         let done = tools.file(Tool::ListDir, op, Vec::new()).await?;
         let text = match &done.answer {
             Err(error) => guest_error(path, error),

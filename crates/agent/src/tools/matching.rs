@@ -2,6 +2,11 @@
 
 use std::ops::Range;
 
+/// A file of so many lines is shown whole: a model that guessed has not read it.
+const WHOLE: usize = 30;
+/// Comparisons of lines that are worth their time; a hostile pair of texts could ask for billions.
+const MAX_WORK: usize = 20_000_000;
+
 /// What was found.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Found {
@@ -62,6 +67,9 @@ fn loose_places(text: &str, old: &str) -> Vec<Range<usize>> {
         return Vec::new();
     }
     let have = lines(text);
+    if have.len().saturating_mul(wanted.len()) > MAX_WORK {
+        return Vec::new();
+    }
     have.windows(wanted.len())
         .filter(|w| w.iter().zip(&wanted).all(|((_, line), want)| line == want))
         .map(|w| w[0].0.start..w[w.len() - 1].0.end)
@@ -77,17 +85,25 @@ pub(super) fn nearest(text: &str, old: &str) -> String {
             .collect()
     };
     let wanted = old.lines().map(words).find(|w| !w.is_empty()).unwrap_or_default();
+    let wanted = &wanted[..wanted.len().min(20)];
     let have: Vec<&str> = text.lines().collect();
     let score = |line: &str| words(line).iter().filter(|w| wanted.contains(w)).count();
+    if have.len() <= WHOLE {
+        return numbered(&have, 0);
+    }
     let best = (0..have.len()).max_by_key(|i| (score(have[*i]), usize::MAX - i)).unwrap_or(0);
     let from = best.saturating_sub(2);
     let to = (best + 4).min(have.len());
-    let shown: Vec<String> = have[from..to]
+    numbered(&have[from..to], from)
+}
+
+fn numbered(lines: &[&str], skipped: usize) -> String {
+    let rows: Vec<String> = lines
         .iter()
         .enumerate()
-        .map(|(i, line)| format!("{:>5}  {}", from + i + 1, line.chars().take(300).collect::<String>()))
+        .map(|(i, line)| format!("{:>5}  {}", skipped + i + 1, line.chars().take(300).collect::<String>()))
         .collect();
-    if shown.is_empty() { "(the file is empty)".to_owned() } else { shown.join("\n") }
+    if rows.is_empty() { "(the file is empty)".to_owned() } else { rows.join("\n") }
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ const LIMIT: u32 = 100;
 pub(crate) struct Args {
     pub(crate) pattern: String,
     pub(crate) path: Option<String>,
-    pub(crate) limit: Option<u32>,
+    pub(crate) limit: Option<u64>,
 }
 
 pub(crate) fn schema() -> Value {
@@ -39,7 +39,7 @@ impl Args {
         let op = FileOp::Search {
             pattern: self.pattern.clone(),
             path: inner(path),
-            limit: self.limit.unwrap_or(LIMIT).clamp(1, LIMIT),
+            limit: super::at_most(self.limit, LIMIT),
         };
         let done = tools.file(Tool::Search, op, Vec::new()).await?;
         let text = match &done.answer {

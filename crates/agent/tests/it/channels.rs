@@ -183,3 +183,15 @@ async fn the_summary_is_cleaned() {
     assert_eq!(ran.drive.summary, "\u{241b}[2Jgone");
     assert_eq!(ran.drive.status, Some(agent::Status::Failed));
 }
+
+/// Recorded answers of real servers, read as what they are.
+#[tokio::test]
+async fn recorded_answers_are_read_as_what_they_are() {
+    let end = || native("finish", json!({"status": "done", "summary": "x"}));
+    for (file, executed) in [("required-newlines.json", 0), ("tools-dropped.json", 0), ("escapes.json", 1)] {
+        let rig = rig(&TOOLS);
+        let ran = rig.run(Script::new([Reply::Json(200, fixture(file)), end()]).native()).await;
+        assert_eq!(ran.drive.stop, StopReason::Finished, "{file}");
+        assert_eq!(rig.bench.executed(), executed, "{file}");
+    }
+}

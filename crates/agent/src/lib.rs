@@ -8,7 +8,7 @@
 //!                            └──── answer, result ──────┘
 //! ```
 //!
-//! [`Turn`](turn) is a pure state machine: it decides everything and does nothing. [`drive()`] does the I/O it
+//! A turn (`turn.rs`) is a pure state machine: it decides everything and does nothing. [`drive()`] does the I/O it
 //! asks for, through a [`Workbench`], which in earnest is the one door of `runs`.
 
 mod action;

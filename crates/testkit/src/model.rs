@@ -66,6 +66,7 @@ pub struct Script {
     last_again: bool,
     schema: bool,
     native: bool,
+    rejects: bool,
     tools_open: bool,
     props: bool,
     n_ctx: u64,
@@ -101,6 +102,7 @@ impl Script {
             last_again: false,
             schema: true,
             native: false,
+            rejects: false,
             tools_open: false,
             props: true,
             n_ctx: 8192,
@@ -123,6 +125,13 @@ impl Script {
     pub fn text_only(mut self) -> Script {
         self.schema = false;
         self.native = false;
+        self
+    }
+
+    /// Answers 400 to whatever asks for a schema or offers tools.
+    #[must_use]
+    pub fn rejects(mut self) -> Script {
+        self.rejects = true;
         self
     }
 
@@ -315,6 +324,9 @@ fn is_canary(body: &Value) -> bool {
 
 fn canary(body: &Value, script: &Script) -> Reply {
     let prose = Reply::Text("Hello there!".to_owned());
+    if script.rejects {
+        return Reply::Json(400, json!({"error": {"message": "unknown field", "code": 400}}));
+    }
     if let Some(schema) = body.pointer("/response_format/json_schema/schema") {
         return if script.schema { Reply::Action(instance(schema)) } else { prose };
     }

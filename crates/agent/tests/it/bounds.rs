@@ -106,3 +106,16 @@ async fn a_readable_answer_begins_the_count_of_unreadable_ones_anew() {
     let ran = rig.run(Script::new([bad(), missing("a"), bad(), finish()])).await;
     assert_eq!(ran.drive.stop, StopReason::Finished);
 }
+
+#[tokio::test]
+async fn cancelling_under_a_call_ends_the_run_after_it() {
+    let mut rig = rig(&[Tool::RunShell]);
+    let (hand, cancel) = runs::Cancel::new();
+    rig.bench.program = Box::new(move |_, _| {
+        hand.send(true).unwrap();
+        (0, "x".to_owned())
+    });
+    let ran = rig.run_until(Script::new([act("run_shell", json!({"command": "echo x"}))]), &cancel).await;
+    assert_eq!(ran.drive.stop, StopReason::Cancelled);
+    assert_eq!(rig.events("role_end")[0]["stop"], "cancelled");
+}

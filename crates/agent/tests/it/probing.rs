@@ -39,6 +39,14 @@ async fn a_server_that_does_neither_is_read_as_text() {
     assert!(has(&seen, "tools-ignored"));
 }
 
+/// Row 13.
+#[tokio::test]
+async fn a_server_that_rejects_schemas_and_tools_is_read_as_text() {
+    let seen = probed(Script::new([]).rejects(), 0).await.unwrap();
+    assert_eq!(seen.channel, Channel::Text);
+    assert!(has(&seen, "schema-rejected") && has(&seen, "tools-rejected"));
+}
+
 #[tokio::test]
 async fn open_tools_of_the_server_are_a_finding() {
     assert!(has(&probed(Script::new([]).tools_open(), 0).await.unwrap(), "server-tools-open"));

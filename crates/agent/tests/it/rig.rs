@@ -98,12 +98,16 @@ impl Rig {
     }
 
     pub(crate) async fn run(&self, script: Script) -> Ran {
-        let server = script.start();
         let (_hand, cancel) = Cancel::new();
+        self.run_until(script, &cancel).await
+    }
+
+    pub(crate) async fn run_until(&self, script: Script, cancel: &Cancel) -> Ran {
+        let server = script.start();
         let client = self.client(&server);
-        let probe = probe(&client, 0, &cancel).await.unwrap();
+        let probe = probe(&client, 0, cancel).await.unwrap();
         let model = Model { client, probe };
-        let drive = drive(&self.bench, &self.grant, &self.guild, &model, "Fix calc.py", &cancel).await;
+        let drive = drive(&self.bench, &self.grant, &self.guild, &model, "Fix calc.py", cancel).await;
         Ran { drive, server }
     }
 

@@ -1,7 +1,8 @@
 //! The conversation as it is sent: one system message, alternating turns, and a prefix that never changes.
 //!
 //! What a model wrote is never sent back raw: calls are written anew from what was parsed, so that one broken
-//! call cannot make a server's template fail for the rest of the run.
+//! call cannot make a server's template fail for the rest of the run. An answer that could not be read is left
+//! out, with only a word about it: small models repeat whatever stands in its place.
 
 use runs::Channel;
 use serde_json::{Value, json};
@@ -17,7 +18,7 @@ pub(crate) struct Kept {
 
 #[derive(Clone, Debug, PartialEq)]
 enum Entry {
-    /// Prose, or a stand-in for what could not be read.
+    /// Prose.
     Said(String),
     /// Calls of one answer.
     Calls(Vec<Kept>),
@@ -39,9 +40,6 @@ pub(crate) struct History {
 /// Bytes of one argument that are sent again with every request.
 const LONGEST_ARGUMENT: usize = 20_000;
 
-/// Stands for an answer that could not be read.
-const UNREADABLE: &str = "{}";
-
 impl History {
     pub(crate) fn new(system: String, task: String, channel: Channel) -> History {
         History { system, task, channel, entries: Vec::new() }
@@ -50,11 +48,6 @@ impl History {
     /// Prose of the model, bounded.
     pub(crate) fn said(&mut self, text: &str) {
         self.entries.push(Entry::Said(crate::text::bound(&crate::text::clean(text), 4000)));
-    }
-
-    /// An answer that could not be read.
-    pub(crate) fn unreadable(&mut self) {
-        self.entries.push(Entry::Said(UNREADABLE.to_owned()));
     }
 
     /// Calls of an answer; very long texts in them are kept by their beginning only.

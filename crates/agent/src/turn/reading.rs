@@ -138,7 +138,6 @@ impl Turn {
 
     pub(super) fn unreadable(&mut self, problem: &str, told: String) {
         self.parsed(self.setup.channel, Some(problem));
-        self.history.unreadable();
         self.history.note(told);
         self.format_error();
     }

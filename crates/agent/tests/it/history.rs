@@ -26,11 +26,25 @@ async fn each_request_begins_with_the_one_before() {
     assert_eq!(asked.len(), 5);
     for pair in asked.windows(2) {
         let (before, after) = (messages(&pair[0]), messages(&pair[1]));
-        assert_eq!(before[..], after[..before.len()]);
+        let newest = before.len() - 1;
+        assert_eq!(before[..newest], after[..newest]);
+        // A word about an unreadable answer is added to the newest message.
+        let text = |m: &Value| m["content"].as_str().unwrap().to_owned();
+        assert!(text(&after[newest]).starts_with(&text(&before[newest])));
         for key in ["model", "temperature", "max_tokens", "response_format"] {
             assert_eq!(pair[0].body[key], pair[1].body[key], "{key}");
         }
     }
+}
+
+#[tokio::test]
+async fn an_unreadable_answer_leaves_only_a_word_about_it() {
+    let rig = rig(&[Tool::Finish]);
+    let ran = rig.run(Script::new([Reply::Text("<tools>{{\"name\": 1}}".to_owned()), finish()])).await;
+    let sent = messages(&ran.server.asked()[1]);
+    assert_eq!(sent.len(), 2);
+    assert!(!json!(sent).to_string().contains("<tools>"));
+    assert!(ran.told(1).contains("Your tools: finish"), "{}", ran.told(1));
 }
 
 /// Row 15.

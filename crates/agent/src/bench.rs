@@ -75,6 +75,7 @@ impl Workbench for Run {
 impl From<RunError> for BenchError {
     fn from(error: RunError) -> Self {
         match error {
+            RunError::Cancelled => BenchError::Cancelled,
             RunError::Sandbox(e) => BenchError::Lost { reason: e.to_string() },
             e @ (RunError::Import { .. } | RunError::Io { .. }) => {
                 BenchError::Record { reason: e.to_string() }

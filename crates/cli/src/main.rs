@@ -1,3 +1,49 @@
-//! The `oubliette` command.
+//! The `oubliette` command: parses, calls, prints, exits; decides nothing.
+//!
+//! `main` reads as the story: helpers first, because they must be single-threaded; then the forker, before any
+//! other thread; then the arguments, one command, one exit code.
 
-fn main() {}
+mod args;
+mod command;
+mod deploy;
+mod exit;
+mod live;
+mod render;
+mod signal;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Args, Command};
+use exit::Exit;
+
+fn main() -> ExitCode {
+    runs::helper_main();
+    let args = match Args::try_parse() {
+        Ok(args) => args,
+        // Help and version are no errors; everything else is one of usage.
+        Err(e) => {
+            let code = if e.use_stderr() { Exit::Usage } else { Exit::Done };
+            return match e.print() {
+                Ok(()) => code.into(),
+                Err(_) => Exit::Infrastructure.into(),
+            };
+        }
+    };
+    let done = match &args.command {
+        Command::Run(run) => command::run::run(run),
+        Command::Exec(exec) => command::exec::exec(exec),
+        Command::Doctor(doctor) => command::doctor::doctor(doctor),
+        Command::Guild(guild) => command::guild::guild(guild),
+        Command::Runs(runs) => command::runs::runs(runs),
+        Command::Schema(schema) => command::schema::schema(schema),
+    };
+    match done {
+        Ok(code) => code,
+        Err(e) => {
+            render::error(&e);
+            Exit::of(&e).into()
+        }
+    }
+}

@@ -18,6 +18,7 @@ mod manifest;
 mod mask;
 mod output;
 mod patch;
+mod probe;
 mod quote;
 mod record;
 mod run;
@@ -25,17 +26,19 @@ mod store;
 mod workspace;
 
 pub use beneath::read_beneath;
-pub use call::{Apart, Done, Executed, FileCall, Opening, ProgramCall, RunError, RunResult, Summary};
+pub use call::{Apart, Done, Executed, FileCall, Opening, ProgramCall, RunError, RunResult, Summary, Watch};
+pub use clean::clean;
 pub use event::{Channel, Event};
 pub use id::{BadRunId, RunId};
+pub use manifest::sha256;
 pub use mask::Mask;
+pub use probe::probe;
 pub use record::{Checked, Finding, Record, Standing};
 pub use run::Run;
 // The parts of the sandbox that callers above this door may name; they cannot drive one.
 pub use sandbox::{
     Cancel, Ended, FileOp, Host, Layer, LayerState, Outcome, Report, SandboxError, Stream, TierProbe,
-    helper_main, probe,
+    helper_main,
 };
-
 pub use store::{Full, Listed, Listing, StoreError, list, show, verify};
 pub use workspace::{Changes, Workspace};

@@ -1,0 +1,203 @@
+//! The command line, exactly as typed.
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand, ValueEnum};
+
+const CODES: &str = "Exit codes: 0 done; 1 the work failed (exec: the guest's own code); 2 usage or \
+    configuration; 3 refused by policy or floor; 4 stopped by a limit or budget; 5 infrastructure.";
+
+/// A safe executor: whatever runs, runs in a single-use sandbox that is destroyed afterwards.
+#[derive(Debug, Parser)]
+#[command(name = "oubliette", version, about, after_help = CODES, max_term_width = 100)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Let a Guild work on a copy of a workspace, and hand back a result card, a patch and a record.
+    Run(Run),
+    /// Run one command in one single-use sandbox, on a copy of a workspace.
+    Exec(Exec),
+    /// Say what this machine can hold, by running every tier, and what to install.
+    Doctor(Doctor),
+    /// Look at a Guild.
+    #[command(subcommand)]
+    Guild(Guild),
+    /// Look at runs.
+    #[command(subcommand)]
+    Runs(Runs),
+    /// Print the JSON Schema of a file.
+    Schema(Schema),
+}
+
+/// Where the operator's decisions come from, and what may be said over them on the command line.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Deploy {
+    /// The deployment file [default: ./oubliette.toml where there is one, built-in defaults otherwise]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Tier to use.
+    #[arg(long, value_name = "TIER")]
+    pub(crate) tier: Option<TierName>,
+    /// Weakest tier accepted; anything weaker is refused.
+    #[arg(long, visible_alias = "require-tier", value_name = "TIER")]
+    pub(crate) floor: Option<FloorName>,
+    /// What you state the whole executor already runs in; goes into the record.
+    #[arg(long, value_name = "TIER")]
+    pub(crate) surroundings: Option<SurroundingsName>,
+    /// Folder of records [default: `records.dir` of the deployment, `data`]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Run {
+    /// The Guild's folder.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) guild: PathBuf,
+    /// What is to be done.
+    #[arg(long, value_name = "TEXT", required_unless_present = "task_file", conflicts_with = "task_file")]
+    pub(crate) task: Option<String>,
+    /// A file that says what is to be done.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) task_file: Option<PathBuf>,
+    /// What to work on; it is copied and never written. Nothing: an empty workspace.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) workspace: Option<PathBuf>,
+    /// The model server, over the deployment's.
+    #[arg(long, value_name = "URL")]
+    pub(crate) model_url: Option<String>,
+    /// The model's name, over the deployment's.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) model: Option<String>,
+    #[command(flatten)]
+    pub(crate) deploy: Deploy,
+    /// The result as JSON on standard output.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Nothing but the result.
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Exec {
+    /// What to work on; it is copied and never written. Nothing: an empty workspace.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) workspace: Option<PathBuf>,
+    /// Seconds the command may take, at most the deployment's `call.timeout`.
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) timeout: Option<u64>,
+    /// Hand standard input on, up to 1 MiB; the command gets end-of-file otherwise.
+    #[arg(long, short = 'i')]
+    pub(crate) stdin: bool,
+    #[command(flatten)]
+    pub(crate) deploy: Deploy,
+    /// The outcome as JSON on standard output.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The command and its arguments; no shell reads them.
+    #[arg(last = true, required = true, value_name = "ARGV")]
+    pub(crate) argv: Vec<String>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Doctor {
+    #[command(flatten)]
+    pub(crate) deploy: Deploy,
+    /// As JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Guild {
+    /// Check a Guild against the deployment and say what it would be granted.
+    Check {
+        /// The Guild's folder.
+        guild: PathBuf,
+        #[command(flatten)]
+        deploy: Deploy,
+        /// As JSON.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Runs {
+    /// All runs, oldest first.
+    List(Store),
+    /// One run: what it was granted, what held, what happened.
+    Show {
+        /// The run.
+        id: String,
+        #[command(flatten)]
+        store: Store,
+    },
+    /// Whether the record of a run is what the run wrote.
+    Verify {
+        /// The run.
+        id: String,
+        #[command(flatten)]
+        store: Store,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Store {
+    /// The deployment file [default: ./oubliette.toml where there is one]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Folder of records.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data: Option<PathBuf>,
+    /// As JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Schema {
+    /// Which file.
+    pub(crate) kind: KindName,
+    /// As JSON; it is JSON anyway.
+    #[arg(long, hide = true)]
+    pub(crate) json: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum KindName {
+    /// `oubliette.toml`
+    Deployment,
+    /// `guild.toml`
+    Guild,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum TierName {
+    /// The strongest that works.
+    Auto,
+    Confined,
+    Namespace,
+    Gvisor,
+    Microvm,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum FloorName {
+    Confined,
+    Namespace,
+    Gvisor,
+    Microvm,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum SurroundingsName {
+    None,
+    Gvisor,
+    Microvm,
+}

@@ -1,0 +1,106 @@
+//! `oubliette exec`: one command, one sandbox, the guest's own exit code.
+
+use std::io::{self, Read, Write};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use policy::{Decision, Grant, StopReason, StoppedBy, Tool};
+use runs::{Executed, Host, Opening, ProgramCall, Run, RunResult};
+
+use crate::args::Exec;
+use crate::exit::{Ended, Exit, usage};
+use crate::{deploy, live, render, signal};
+
+/// Bytes of standard input that are handed on.
+const MAX_STDIN: u64 = 1 << 20;
+
+pub(crate) fn exec(args: &Exec) -> anyhow::Result<ExitCode> {
+    let host = Host::start()?;
+    let deployed = deploy::load(&args.deploy)?;
+    let mut grant = Grant::without_guild(&deployed.deployment);
+    // A person or a program reads this, not a model: everything that is kept is shown.
+    grant.call.to_model = usize::try_from(grant.call.output).unwrap_or(usize::MAX);
+    allowed(&grant.program(Tool::RunCommand, &args.argv))?;
+    let stdin = if args.stdin { read_stdin()? } else { Vec::new() };
+    let secrets = deploy::secrets(&deployed.deployment)?;
+    let mask = deploy::model_key(&deployed.deployment).ok().flatten().into_iter().collect();
+    let cancel = signal::cancel()?;
+    let progress = live::import_bar(&cancel);
+    let mut meta = serde_json::Map::new();
+    meta.insert("command".to_owned(), "exec".into());
+    let opening = Opening {
+        grant: &grant,
+        store: &deployed.store,
+        source: args.workspace.as_deref(),
+        secrets,
+        mask,
+        meta,
+        progress: &progress,
+        watch: None,
+    };
+    let (executed, result) = super::runtime()?.block_on(async {
+        let run = Run::open(&host, opening).await?;
+        let call = ProgramCall {
+            tool: "exec".to_owned(),
+            argv: args.argv.clone(),
+            cwd: None,
+            stdin,
+            timeout: args.timeout.map(Duration::from_secs),
+        };
+        let executed = run.execute(call, &cancel).await;
+        let stop = match &executed {
+            Ok(executed) => stop_reason(executed.outcome.stopped_by),
+            Err(_) => StopReason::SandboxError,
+        };
+        let result = run.finish(stop, "", 0).await?;
+        anyhow::Ok((executed?, result))
+    })?;
+    show(args, &executed, &result)?;
+    Ok(Exit::of_exec(&executed.outcome))
+}
+
+fn allowed(decision: &Decision) -> anyhow::Result<()> {
+    if decision.is_allowed() {
+        return Ok(());
+    }
+    let message = format!("refused ({}): {}", decision.rule, decision.reason);
+    Err(Ended { exit: Exit::Refused, message }.into())
+}
+
+fn read_stdin() -> anyhow::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    io::stdin().take(MAX_STDIN + 1).read_to_end(&mut bytes)?;
+    if u64::try_from(bytes.len()).unwrap_or(u64::MAX) > MAX_STDIN {
+        return Err(usage("standard input is longer than 1 MiB; put it into the workspace instead"));
+    }
+    Ok(bytes)
+}
+
+fn stop_reason(by: StoppedBy) -> StopReason {
+    match by {
+        StoppedBy::Exit | StoppedBy::Signal => StopReason::Finished,
+        StoppedBy::Cancelled => StopReason::Cancelled,
+        StoppedBy::SandboxLost => StopReason::SandboxError,
+        StoppedBy::Timeout
+        | StoppedBy::Memory
+        | StoppedBy::Processes
+        | StoppedBy::Disk
+        | StoppedBy::Output
+        | StoppedBy::Cpu
+        | StoppedBy::Denied => StopReason::WallLimit,
+    }
+}
+
+fn show(args: &Exec, executed: &Executed, result: &RunResult) -> anyhow::Result<()> {
+    if args.json {
+        return render::json(&serde_json::json!({ "run": result, "executed": executed }));
+    }
+    // The reader may have gone: the exit code still tells.
+    io::stdout().write_all(executed.stdout.as_bytes()).and_then(|()| io::stdout().flush()).ok();
+    io::stderr().write_all(executed.stderr.as_bytes()).ok();
+    let by = executed.outcome.stopped_by;
+    if !matches!(by, StoppedBy::Exit | StoppedBy::Signal) {
+        render::note(&format!("oubliette: stopped by {by}; run {}", result.run_id));
+    }
+    Ok(())
+}

@@ -1,0 +1,158 @@
+//! `oubliette run`: a Guild, a task, a workspace; a result card, a patch, a record.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use agent::{Client, LoadedGuild, Model, ModelError, ModelProbe, ProbeError, Status, probe};
+use policy::{Grant, StopReason};
+use runs::{Host, Opening};
+use serde_json::json;
+
+use crate::args::Run;
+use crate::deploy::Deployed;
+use crate::exit::{Ended, Exit, usage};
+use crate::{deploy, live, render, signal};
+
+/// Bytes a task may have.
+const MAX_TASK: usize = 64 << 10;
+
+pub(crate) fn run(args: &Run) -> anyhow::Result<ExitCode> {
+    let host = Host::start()?;
+    let mut deployed = deploy::load(&args.deploy)?;
+    over(args, &mut deployed);
+    let guild = agent::load(&args.guild)?;
+    let file = args.guild.join("guild.toml").display().to_string();
+    let grant = Grant::new(&deployed.deployment, &guild.guild, &file)?;
+    let task = task(args)?;
+    let key = deploy::model_key(&deployed.deployment)?;
+    let secrets = deploy::secrets(&deployed.deployment)?;
+    let client = Client::new(&deployed.deployment.model, key.clone().map(|(_, value)| value))
+        .map_err(|e| usage(e.to_string()))?;
+    let cancel = signal::cancel()?;
+    let told = |text: &str| {
+        if !args.quiet {
+            render::note(text);
+        }
+    };
+    super::runtime()?.block_on(async {
+        told(&format!("model    {}", client.at()));
+        let seen = probe(&client, deployed.deployment.model.min_context, &cancel).await;
+        let progress = live::import_bar(&cancel);
+        let opening = Opening {
+            grant: &grant,
+            store: &deployed.store,
+            source: args.workspace.as_deref(),
+            secrets,
+            mask: key.into_iter().collect(),
+            meta: meta(&deployed, &guild, &task, seen.as_ref()),
+            progress: &progress,
+            watch: (!args.quiet).then(live::watch),
+        };
+        let run = runs::Run::open(&host, opening).await?;
+        told(&format!("run      {}", run.id()));
+        let report = run.report();
+        told(&format!("tier     {} ({})", report.tier, render::shown(&report.engine)));
+        let drive = match seen {
+            Ok(probe) => {
+                let model = Model { client, probe };
+                Ok(agent::drive(&run, &grant, &guild, &model, &task, &cancel).await)
+            }
+            // The record of a run whose server is down is as complete as any other.
+            Err(e) => Err(e),
+        };
+        let (stop, summary, tokens, status) = match &drive {
+            Ok(drive) => (drive.stop, drive.summary.clone(), drive.tokens, drive.status),
+            Err(e) => (stop_reason(e), e.to_string(), 0, None),
+        };
+        let result = run.finish(stop, &summary, tokens).await?;
+        let claimed = status.map(|status| match status {
+            Status::Done => "done",
+            Status::Failed => "failed",
+        });
+        if args.json {
+            let mut card = serde_json::to_value(&result)?;
+            if let Some(fields) = card.as_object_mut() {
+                fields.insert("claimed".to_owned(), json!(claimed));
+            }
+            render::json(&card)?;
+        } else {
+            render::card(&result, claimed);
+        }
+        if let Err(e) = drive {
+            return Err(refused(&e));
+        }
+        Ok(Exit::of_run(result.stop, status == Some(Status::Failed)).into())
+    })
+}
+
+/// What the command line says over the deployment.
+fn over(args: &Run, deployed: &mut Deployed) {
+    let model = &mut deployed.deployment.model;
+    if let Some(url) = &args.model_url {
+        model.base_url = url.trim_end_matches('/').to_owned();
+    }
+    if let Some(name) = &args.model {
+        model.name.clone_from(name);
+    }
+}
+
+fn task(args: &Run) -> anyhow::Result<String> {
+    let text = match (&args.task, &args.task_file) {
+        (Some(task), _) => task.clone(),
+        (None, Some(file)) => read_task(file)?,
+        (None, None) => return Err(usage("a task is needed: --task TEXT or --task-file FILE")),
+    };
+    if text.trim().is_empty() {
+        return Err(usage("the task is empty"));
+    }
+    if text.len() > MAX_TASK {
+        return Err(usage("the task is longer than 64 KiB; put it into the workspace and say so"));
+    }
+    Ok(text)
+}
+
+fn read_task(file: &Path) -> anyhow::Result<String> {
+    std::fs::read_to_string(file)
+        .map_err(|e| usage(format!("cannot read the task {}: {}", file.display(), deploy::plain(&e))))
+}
+
+fn meta(
+    deployed: &Deployed,
+    guild: &LoadedGuild,
+    task: &str,
+    seen: Result<&ModelProbe, &ProbeError>,
+) -> serde_json::Map<String, serde_json::Value> {
+    let probe = match seen {
+        Ok(probe) => json!(probe),
+        Err(e) => json!({ "error": e.to_string() }),
+    };
+    let fields = [
+        ("command", json!("run")),
+        ("task", json!(task)),
+        ("guild", json!({ "name": guild.guild.name, "digest": guild.digest })),
+        ("deployment_sha256", json!(runs::sha256(deployed.text.as_bytes()))),
+        ("model", json!({ "name": deployed.deployment.model.name, "probe": probe })),
+    ];
+    fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+fn stop_reason(e: &ProbeError) -> StopReason {
+    match e {
+        ProbeError::TooSmall { .. } => StopReason::ContextExhausted,
+        ProbeError::Model(ModelError::Unavailable { .. } | ModelError::Address { .. }) => {
+            StopReason::EndpointUnavailable
+        }
+        ProbeError::Model(ModelError::Protocol { .. } | ModelError::ContextOverflow { .. }) => {
+            StopReason::EndpointProtocol
+        }
+        ProbeError::Model(ModelError::Cancelled) => StopReason::Cancelled,
+    }
+}
+
+fn refused(e: &ProbeError) -> anyhow::Error {
+    let exit = match e {
+        ProbeError::TooSmall { .. } => Exit::Refused,
+        ProbeError::Model(_) => Exit::Infrastructure,
+    };
+    Ended { exit, message: e.to_string() }.into()
+}

@@ -1,0 +1,143 @@
+//! `oubliette runs list|show|verify`.
+
+use std::process::ExitCode;
+
+use ::runs::{Checked, Standing};
+use serde_json::Value;
+
+use crate::args::{Runs, Store};
+use crate::exit::Exit;
+use crate::{deploy, render};
+
+pub(crate) fn runs(args: &Runs) -> anyhow::Result<ExitCode> {
+    match args {
+        Runs::List(store) => list(store),
+        Runs::Show { id, store } => show(id, store),
+        Runs::Verify { id, store } => verify(id, store),
+    }
+}
+
+fn folder(store: &Store) -> anyhow::Result<std::path::PathBuf> {
+    Ok(deploy::read(store.config.as_deref(), store.data.as_deref())?.store)
+}
+
+fn list(store: &Store) -> anyhow::Result<ExitCode> {
+    let listing = ::runs::list(&folder(store)?)?;
+    if store.json {
+        render::json(&listing)?;
+        return Ok(Exit::Done.into());
+    }
+    for run in &listing.runs {
+        let text =
+            |value: &Option<String>| value.as_deref().map_or("-".to_owned(), |v| render::one_line(v, 40));
+        render::line(&format!(
+            "{}  {}  {:<9} {:<10} {:<20} {} calls, {} changes",
+            run.run_id,
+            text(&run.started),
+            text(&run.tier),
+            standing(run.standing),
+            text(&run.stop),
+            run.calls.unwrap_or_default(),
+            run.changes.unwrap_or_default(),
+        ));
+    }
+    for note in &listing.notes {
+        render::note(&render::shown(note));
+    }
+    Ok(Exit::Done.into())
+}
+
+fn show(id: &str, store: &Store) -> anyhow::Result<ExitCode> {
+    let full = ::runs::show(&folder(store)?, id)?;
+    if store.json {
+        render::json(&full)?;
+        return Ok(Exit::Done.into());
+    }
+    let meta = full.meta.clone().unwrap_or_default();
+    let result = full.result.clone().unwrap_or_default();
+    render::line(&format!("run      {}", full.checked.run_id));
+    for (name, value) in [
+        ("started", &meta["started"]),
+        ("source", &meta["source"]),
+        ("task", &meta["task"]),
+        ("stopped", &result["stop"]),
+        ("summary", &result["summary"]),
+    ] {
+        if !value.is_null() {
+            render::line(&format!("{name:<8} {}", render::value(value, 300)));
+        }
+    }
+    let sandbox = &meta["sandbox"];
+    if sandbox.is_object() {
+        render::line(&format!(
+            "tier     {} ({})",
+            render::value(&sandbox["tier"], 40),
+            render::value(&sandbox["engine"], 100)
+        ));
+        for layer in sandbox["layers"].as_array().into_iter().flatten() {
+            let text = |key: &str| render::value(&layer[key], 160);
+            render::line(&format!("  {:<18} {}  {}", text("name"), text("state"), text("detail")));
+        }
+    }
+    render::line("events");
+    for event in &full.events {
+        render::line(&format!("  {}", told(event)));
+    }
+    verdict(&full.checked);
+    Ok(Exit::Done.into())
+}
+
+/// An event on one line: what every line carries is left out.
+fn told(event: &Value) -> String {
+    let Some(fields) = event.as_object() else { return render::value(event, 300) };
+    let rest: Vec<String> = fields
+        .iter()
+        .filter(|(key, _)| !matches!(key.as_str(), "v" | "seq" | "ts" | "prev" | "type"))
+        .filter(|(_, value)| !value.is_null())
+        .map(|(key, value)| format!("{}={}", render::one_line(key, 40), render::value(value, 120)))
+        .collect();
+    format!(
+        "{:>4} {} {:<10} {}",
+        event["seq"],
+        render::value(&event["ts"], 40),
+        render::value(&event["type"], 20),
+        rest.join(" ")
+    )
+}
+
+fn verify(id: &str, store: &Store) -> anyhow::Result<ExitCode> {
+    let checked = ::runs::verify(&folder(store)?, id)?;
+    if store.json {
+        render::json(&checked)?;
+    } else {
+        verdict(&checked);
+    }
+    Ok(match checked.standing {
+        Standing::Whole => Exit::Done,
+        Standing::Incomplete | Standing::Newer | Standing::Broken => Exit::Failed,
+    }
+    .into())
+}
+
+fn verdict(checked: &Checked) {
+    for finding in &checked.findings {
+        let line = finding.line.map_or(String::new(), |n| format!(" line {n}"));
+        render::line(&format!("  [{}]{line}: {}", finding.code, render::shown(&finding.message)));
+    }
+    for note in &checked.notes {
+        render::line(&format!("  note: {}", render::shown(note)));
+    }
+    render::line(&match checked.standing {
+        Standing::Whole => format!("the chain holds: {} events", checked.events),
+        other => format!("the record is {}: {} events read", standing(other), checked.events),
+    });
+}
+
+fn standing(standing: Standing) -> &'static str {
+    match standing {
+        Standing::Whole => "whole",
+        Standing::Incomplete => "incomplete",
+        Standing::Newer => "newer",
+        Standing::Broken => "broken",
+    }
+}

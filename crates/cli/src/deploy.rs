@@ -1,0 +1,110 @@
+//! The deployment as it stands: file, then what the command line says over it. The only reader of the environment.
+
+use std::path::{Path, PathBuf};
+
+use policy::{Deployment, Surroundings, Tier, TierChoice};
+
+use crate::args::{Deploy, FloorName, SurroundingsName, TierName};
+use crate::exit::usage;
+
+/// The file that is read where none is named.
+const FILE: &str = "oubliette.toml";
+/// Bytes a deployment may have.
+const MAX_BYTES: u64 = 1 << 20;
+
+/// A deployment with where it came from.
+pub(crate) struct Deployed {
+    pub(crate) deployment: Deployment,
+    /// The text of the file, for its digest; empty for the built-in defaults.
+    pub(crate) text: String,
+    /// The folder of all runs.
+    pub(crate) store: PathBuf,
+}
+
+/// Reads the deployment and applies the command line.
+pub(crate) fn load(deploy: &Deploy) -> anyhow::Result<Deployed> {
+    let mut deployed = read(deploy.config.as_deref(), deploy.data.as_deref())?;
+    let isolation = &mut deployed.deployment.isolation;
+    if let Some(tier) = deploy.tier {
+        isolation.tier = match tier {
+            TierName::Auto => TierChoice::Auto,
+            TierName::Confined => TierChoice::Confined,
+            TierName::Namespace => TierChoice::Namespace,
+            TierName::Gvisor => TierChoice::Gvisor,
+            TierName::Microvm => TierChoice::Microvm,
+        };
+    }
+    if let Some(floor) = deploy.floor {
+        isolation.floor = match floor {
+            FloorName::Confined => Tier::Confined,
+            FloorName::Namespace => Tier::Namespace,
+            FloorName::Gvisor => Tier::Gvisor,
+            FloorName::Microvm => Tier::Microvm,
+        };
+    }
+    if let Some(surroundings) = deploy.surroundings {
+        isolation.surroundings = match surroundings {
+            SurroundingsName::None => Surroundings::None,
+            SurroundingsName::Gvisor => Surroundings::Gvisor,
+            SurroundingsName::Microvm => Surroundings::Microvm,
+        };
+    }
+    Ok(deployed)
+}
+
+/// Reads the file only.
+pub(crate) fn read(config: Option<&Path>, data: Option<&Path>) -> anyhow::Result<Deployed> {
+    let (text, beside) = match config {
+        Some(file) => (text_of(file)?, file.parent().map(Path::to_path_buf)),
+        None if Path::new(FILE).exists() => (text_of(Path::new(FILE))?, None),
+        None => (String::new(), None),
+    };
+    let name = config.map_or_else(|| FILE.to_owned(), |file| file.display().to_string());
+    let deployment = if text.is_empty() { Deployment::default() } else { Deployment::parse(&name, &text)? };
+    let dir = match data {
+        Some(dir) => dir.to_path_buf(),
+        // A relative folder is beside the file that names it.
+        None => beside.unwrap_or_default().join(&deployment.records.dir),
+    };
+    Ok(Deployed { deployment, text, store: dir.join("runs") })
+}
+
+fn text_of(file: &Path) -> anyhow::Result<String> {
+    let problem = |why: &str| usage(format!("cannot read the deployment {}: {why}", file.display()));
+    let meta = std::fs::metadata(file).map_err(|e| problem(&plain(&e)))?;
+    if !meta.is_file() {
+        return Err(problem("it is not a file"));
+    }
+    if meta.len() > MAX_BYTES {
+        return Err(problem("it is larger than 1 MiB"));
+    }
+    let text = std::fs::read_to_string(file).map_err(|e| problem(&plain(&e)))?;
+    // An empty file is a file, and means the defaults; a comment keeps it apart from no file.
+    Ok(if text.is_empty() { "\n".to_owned() } else { text })
+}
+
+/// The system's word without its number.
+pub(crate) fn plain(e: &std::io::Error) -> String {
+    e.to_string().split(" (os error").next().unwrap_or_default().to_lowercase()
+}
+
+/// The key for the model server.
+pub(crate) fn model_key(deployment: &Deployment) -> anyhow::Result<Option<(String, String)>> {
+    let Some(name) = &deployment.model.api_key_env else { return Ok(None) };
+    match std::env::var(name.as_str()) {
+        Ok(value) if !value.is_empty() => Ok(Some((name.to_string(), value))),
+        _ => Err(usage(format!("`model.api_key_env` names {name}, which is not set"))),
+    }
+}
+
+/// The values that the operator hands into the sandbox on purpose.
+pub(crate) fn secrets(deployment: &Deployment) -> anyhow::Result<Vec<(String, String)>> {
+    deployment
+        .secrets
+        .iter()
+        .map(|name| match std::env::var(name.as_str()) {
+            Ok(value) => Ok((name.to_string(), value)),
+            Err(_) => Err(usage(format!("`secrets.pass` names {name}, which is not set"))),
+        })
+        .collect()
+}

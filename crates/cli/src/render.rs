@@ -1,0 +1,120 @@
+//! What a person reads: plain lines, cleaned of anything that could drive a terminal.
+
+use std::io::{self, IsTerminal, Write};
+
+use runs::{LayerState, Report, RunResult, clean};
+use serde_json::Value;
+
+/// A line on standard output. A closed pipe is no error of ours.
+pub(crate) fn line(text: &str) {
+    writeln!(io::stdout(), "{text}").ok();
+}
+
+/// A line on standard error.
+pub(crate) fn note(text: &str) {
+    writeln!(io::stderr(), "{text}").ok();
+}
+
+/// JSON on standard output.
+pub(crate) fn json(value: &impl serde::Serialize) -> anyhow::Result<()> {
+    line(&serde_json::to_string_pretty(value)?);
+    Ok(())
+}
+
+/// A guest's text as it may be shown.
+pub(crate) fn shown(text: &str) -> String {
+    clean(text.as_bytes())
+}
+
+/// The first line of a guest's text, bounded.
+pub(crate) fn one_line(text: &str, most: usize) -> String {
+    let flat: String = shown(text).split_whitespace().collect::<Vec<_>>().join(" ");
+    if flat.chars().count() <= most {
+        return flat;
+    }
+    let cut: String = flat.chars().take(most.saturating_sub(1)).collect();
+    format!("{cut}…")
+}
+
+/// Whether live lines may be drawn over.
+pub(crate) fn is_terminal() -> bool {
+    io::stderr().is_terminal()
+}
+
+/// An error with its causes, once, at the edge.
+pub(crate) fn error(e: &anyhow::Error) {
+    let mut text = format!("oubliette: {e}");
+    let mut last = e.to_string();
+    for cause in e.chain().skip(1) {
+        let cause = cause.to_string();
+        // Some errors repeat their source in their own text.
+        if !last.contains(&cause) {
+            text.push_str(": ");
+            text.push_str(&cause);
+        }
+        last = cause;
+    }
+    note(&shown(&text));
+}
+
+/// The layers of a report.
+pub(crate) fn report(report: &Report) {
+    line(&format!("tier {} ({}), answered after {} ms", report.tier, shown(&report.engine), report.start_ms));
+    for layer in &report.layers {
+        let mark = match layer.state {
+            LayerState::Full => "full",
+            LayerState::Part => "part",
+            LayerState::None => "none",
+        };
+        line(&format!("  {:<18} {mark}  {}", layer.name, shown(&layer.detail)));
+    }
+}
+
+/// The result card.
+pub(crate) fn card(result: &RunResult, claimed: Option<&str>) {
+    let tier = result.sandbox.as_ref().map_or("none", |report| report.tier.as_str());
+    line("");
+    line(&format!("run      {}", result.run_id));
+    line(&format!("stopped  {}", result.stop));
+    if let Some(claimed) = claimed {
+        line(&format!("claims   {claimed} (a claim: checks prove)"));
+    }
+    line(&format!("tier     {tier}"));
+    let c = &result.changes;
+    line(&format!(
+        "changes  {} added, {} changed, {} deleted",
+        c.added.len(),
+        c.changed.len(),
+        c.deleted.len()
+    ));
+    for (mark, paths) in [('+', &c.added), ('~', &c.changed), ('-', &c.deleted)] {
+        for path in paths.iter().take(20) {
+            line(&format!("         {mark} {}", one_line(path, 200)));
+        }
+        if paths.len() > 20 {
+            line(&format!("         {mark} {} more", paths.len() - 20));
+        }
+    }
+    for refused in c.refused.iter().take(20) {
+        line(&format!("         ! {}", one_line(refused, 200)));
+    }
+    line(&format!(
+        "used     {} calls, {} tokens, {:.1} s",
+        result.calls,
+        result.tokens,
+        std::time::Duration::from_millis(result.duration_ms).as_secs_f64()
+    ));
+    if !result.summary.is_empty() {
+        line(&format!("summary  {}", one_line(&result.summary, 600)));
+    }
+    line(&format!("record   {}", result.dir.display()));
+    line(&format!("patch    {}", result.dir.join("changes.patch").display()));
+}
+
+/// A value of a record, on one line.
+pub(crate) fn value(value: &Value, most: usize) -> String {
+    match value {
+        Value::String(text) => one_line(text, most),
+        other => one_line(&other.to_string(), most),
+    }
+}

@@ -1,0 +1,36 @@
+//! Ctrl-C and SIGTERM: the first asks for an orderly end, the second ends at once.
+
+use runs::Cancel;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Listens on a thread of its own, so that a long import hears it too.
+///
+/// The second signal ends the process with 130; the forker then kills and removes everything.
+pub(crate) fn cancel() -> anyhow::Result<Cancel> {
+    let (give, cancel) = Cancel::new();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
+        runtime.block_on(async {
+            let (Ok(mut interrupt), Ok(mut terminate)) =
+                (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
+            else {
+                return;
+            };
+            for second in [false, true] {
+                tokio::select! {
+                    _ = interrupt.recv() => {}
+                    _ = terminate.recv() => {}
+                }
+                if second {
+                    #[expect(clippy::exit, reason = "asked twice; the forker cleans up")]
+                    std::process::exit(130);
+                }
+                // Nobody listens any more when this fails: the run is over.
+                if give.send(true).is_err() {
+                    return;
+                }
+            }
+        });
+    })?;
+    Ok(cancel)
+}

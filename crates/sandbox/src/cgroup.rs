@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::launch::{Backend, Bounds, CgroupSeen, Counters};
+use crate::launch::{Backend, Bounds, CgroupSeen, Counters, Held};
 
 const CONTROLLERS: [&str; 3] = ["memory", "pids", "cpu"];
 /// Microseconds of one accounting period, the kernel's default.
@@ -66,8 +66,13 @@ impl Cgroup {
         group
     }
 
+    /// What it holds of what could be held otherwise.
+    pub(crate) fn held(&self) -> Held {
+        Held { memory: self.holds("memory"), cores: self.holds("cpu") }
+    }
+
     /// Whether a limit of this controller is in force.
-    pub(crate) fn holds(&self, controller: &str) -> bool {
+    fn holds(&self, controller: &str) -> bool {
         self.folders.iter().any(|(name, _)| *name == controller)
     }
 
@@ -123,9 +128,7 @@ fn most_processes(backend: &Backend, bounds: &Bounds) -> u64 {
     match backend {
         // Init, and one supervisor per call, come on top of what a guest may have.
         Backend::Namespace => guest + 8,
-        // Threads of the engine: some of its own and several for each guest process. It crashes where it cannot
-        // make one, so this bounds the engine; init counts the guest's own.
-        Backend::Gvisor { .. } => guest * 8 + 512,
+        Backend::Gvisor { .. } => bounds.engine_threads(),
     }
 }
 

@@ -12,6 +12,8 @@ use seccompiler::{
     TargetArch, apply_filter,
 };
 
+use crate::launch::Held;
+
 /// System calls that any argument may be given to, by what they are for.
 const ALLOWED: &[(&str, &[c_long])] = &[
     ("files and folders", FILES),
@@ -193,7 +195,6 @@ const PROCESSES: &[c_long] = &[
     libc::SYS_rseq,
     libc::SYS_sched_yield,
     libc::SYS_sched_getaffinity,
-    libc::SYS_sched_setaffinity,
     libc::SYS_sched_getparam,
     libc::SYS_sched_setparam,
     libc::SYS_sched_getscheduler,
@@ -348,6 +349,8 @@ const IDENTITY: &[c_long] = &[
 
 const SYSTEM: &[c_long] = &[libc::SYS_uname, libc::SYS_sysinfo, libc::SYS_getrandom, libc::SYS_getcpu];
 
+// `sched_setaffinity` is allowed only where a cgroup counts processor time: elsewhere affinity itself is the bound.
+
 /// Memory that no process maps and no per-process bound counts: allowed only where a cgroup counts it.
 const UNCOUNTED_MEMORY: &[c_long] =
     &[libc::SYS_memfd_create, libc::SYS_shmget, libc::SYS_shmat, libc::SYS_shmdt, libc::SYS_shmctl];
@@ -374,9 +377,9 @@ const SOCK_TYPE_MASK: u64 = 0xf;
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
 /// Installs the filter in this process, for it and all it starts.
-pub(crate) fn apply(memory_held: bool) -> Result<(), seccompiler::Error> {
+pub(crate) fn apply(held: Held) -> Result<(), seccompiler::Error> {
     // The kernel asks every filter and takes the sternest answer; of two errors, the one installed last.
-    apply_filter(&allow_list(memory_held)?)?;
+    apply_filter(&allow_list(held)?)?;
     apply_filter(&absent()?)
 }
 
@@ -402,9 +405,12 @@ fn answer(calls: &[c_long], code: c_int) -> Result<BpfProgram, seccompiler::Erro
     Ok(SeccompFilter::new(rules, SeccompAction::Allow, errno(code), arch())?.try_into()?)
 }
 
-fn allow_list(memory_held: bool) -> Result<BpfProgram, seccompiler::Error> {
+fn allow_list(held: Held) -> Result<BpfProgram, seccompiler::Error> {
     let mut rules: Rules = ALLOWED.iter().flat_map(|(_, calls)| *calls).map(|nr| (*nr, Vec::new())).collect();
-    if memory_held {
+    if held.cores {
+        rules.insert(libc::SYS_sched_setaffinity, Vec::new());
+    }
+    if held.memory {
         rules.extend(UNCOUNTED_MEMORY.iter().map(|nr| (*nr, Vec::new())));
     }
     // Answered by the second filter; refused here they would read EPERM on some kernels.
@@ -524,8 +530,8 @@ mod tests {
 
     #[test]
     fn both_variants_compile_to_programs_the_kernel_takes() {
-        for memory_held in [true, false] {
-            let program = allow_list(memory_held).unwrap();
+        for has in [true, false] {
+            let program = allow_list(Held { memory: has, cores: has }).unwrap();
             assert!(program.len() < 4096, "{} instructions", program.len());
         }
         assert!(!absent().unwrap().is_empty());

@@ -115,7 +115,7 @@ impl Forker {
             None
         };
         let mut cgroup = Cgroup::make(launch.id, &launch.backend, &launch.bounds);
-        let memory_held = cgroup.holds("memory");
+        let held = cgroup.held();
         let (go_read, mut go_write) = io::pipe().map_err(during("make a pipe"))?;
         let (mut status_read, status_write) = io::pipe().map_err(during("make a pipe"))?;
         let pid = match sys::clone_into(sys::NAMESPACES) {
@@ -128,7 +128,7 @@ impl Forker {
                     status: status_write.into(),
                     streams,
                     taken,
-                    memory_held,
+                    held,
                 })
             }
             Err(e) => {

@@ -19,11 +19,11 @@ use rustix::process::{
     DumpableBehavior, Signal, pivot_root, set_dumpable_behavior, set_parent_process_death_signal,
 };
 use rustix::thread::{
-    CapabilitySet, CapabilitySets, Gid, Uid, set_capabilities, set_keep_capabilities, set_no_new_privs,
-    set_thread_groups, set_thread_res_gid, set_thread_res_uid,
+    CapabilitySet, CapabilitySets, CpuSet, Gid, Uid, sched_getaffinity, sched_setaffinity, set_capabilities,
+    set_keep_capabilities, set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid,
 };
 
-use crate::launch::{Backend, Bounds, GUEST_ID, Launch};
+use crate::launch::{Backend, Bounds, GUEST_ID, Held, Launch};
 use crate::sys::{self, Forbid, Fork};
 use crate::view::{self, Trees};
 use crate::{filter, gvisor, init, rules};
@@ -39,8 +39,8 @@ pub(crate) struct Start<'a> {
     pub(crate) streams: [OwnedFd; 3],
     /// Trees that only root may take, already taken; the process takes its own otherwise.
     pub(crate) taken: Option<Taken>,
-    /// Whether memory is held by a cgroup.
-    pub(crate) memory_held: bool,
+    /// What a cgroup holds.
+    pub(crate) held: Held,
 }
 
 /// Trees of private places.
@@ -93,7 +93,7 @@ pub(crate) fn enter(mut start: Start<'_>) -> ! {
     });
     let failure = match prepare(&mut start) {
         Ok(()) => match start.launch.backend {
-            Backend::Namespace => match seal_namespace(start.launch, start.memory_held) {
+            Backend::Namespace => match seal_namespace(start.launch, start.held) {
                 Ok(()) => {
                     if status.write_all(b"+").is_err() {
                         sys::exit_now(70);
@@ -160,7 +160,7 @@ fn prepare(start: &mut Start<'_>) -> Result<(), Failure> {
         mount_remount("/", flags, c"").during("make the root read-only")?;
     }
     streams(start)?;
-    limits(&start.launch.bounds, start.memory_held).during("set the limits")
+    limits(start.launch, start.held).during("set the limits")
 }
 
 /// Takes the ids that own the namespace, with all capabilities over it and none outside.
@@ -268,17 +268,44 @@ fn streams(start: &mut Start<'_>) -> Result<(), Failure> {
     Ok(())
 }
 
-fn limits(bounds: &Bounds, memory_held: bool) -> io::Result<()> {
+/// Bounds that both tiers get from outside.
+fn limits(launch: &Launch, held: Held) -> io::Result<()> {
+    let bounds = &launch.bounds;
     sys::set_limit(libc::RLIMIT_CORE, 0, 0)?;
     sys::set_limit(libc::RLIMIT_NOFILE, 1024, 4096)?;
     sys::set_limit(libc::RLIMIT_MEMLOCK, 64 << 10, 64 << 10)?;
-    Ok(()).and_then(|()| {
-        if memory_held { Ok(()) } else { sys::set_limit(libc::RLIMIT_DATA, bounds.memory, bounds.memory) }
-    })
+    // gVisor holds its guest's memory in one process and reserves far more than it uses.
+    if !held.memory && launch.backend == Backend::Namespace {
+        sys::set_limit(libc::RLIMIT_DATA, bounds.memory, bounds.memory)?;
+    }
+    if let Backend::Gvisor { .. } = launch.backend {
+        let threads = bounds.engine_threads();
+        sys::set_limit(libc::RLIMIT_NPROC, threads, threads)?;
+    }
+    if !held.cores {
+        few_processors(bounds.cores, launch.id)?;
+    }
+    Ok(())
+}
+
+/// Keeps to as many processors as are allowed; which ones differs from sandbox to sandbox.
+fn few_processors(cores: u32, id: u64) -> io::Result<()> {
+    let all = sched_getaffinity(None)?;
+    let here: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|cpu| all.is_set(*cpu)).collect();
+    let cores = usize::try_from(cores).unwrap_or(usize::MAX);
+    if cores >= here.len() {
+        return Ok(());
+    }
+    let first = usize::try_from(id).unwrap_or(0);
+    let mut few = CpuSet::new();
+    for n in 0..cores {
+        few.set(here[(first + n) % here.len()]);
+    }
+    Ok(sched_setaffinity(None, &few)?)
 }
 
 /// Gives up everything: the last steps of the namespace tier, in the order the kernel asks for.
-fn seal_namespace(launch: &Launch, memory_held: bool) -> Result<(), Failure> {
+fn seal_namespace(launch: &Launch, held: Held) -> Result<(), Failure> {
     let bounds = &launch.bounds;
     sys::set_limit(libc::RLIMIT_FSIZE, bounds.file_bytes, bounds.file_bytes).during("bound file sizes")?;
     // The user namespace counts its own processes: init and the helpers of a call come on top.
@@ -289,7 +316,7 @@ fn seal_namespace(launch: &Launch, memory_held: bool) -> Result<(), Failure> {
     set_no_new_privs(true).during("forbid new privileges")?;
     drop_capabilities().during("drop capabilities")?;
     rules::restrict().map_err(io::Error::other).during("restrict by Landlock")?;
-    filter::apply(memory_held).map_err(io::Error::other).during("install the seccomp filter")
+    filter::apply(held).map_err(io::Error::other).during("install the seccomp filter")
 }
 
 /// No capability is left, none can come back.

@@ -122,6 +122,13 @@ pub(crate) struct CgroupSeen {
     pub(crate) missing: String,
 }
 
+/// Which bounds a cgroup holds; the others need another holder.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Held {
+    pub(crate) memory: bool,
+    pub(crate) cores: bool,
+}
+
 /// Kill counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Counters {
@@ -132,6 +139,12 @@ pub(crate) struct Counters {
 }
 
 impl Bounds {
+    /// Threads that gVisor's engine may have: some of its own and several for each guest process. It crashes
+    /// where it cannot make one, so this bounds the engine; init counts the guest's own.
+    pub(crate) fn engine_threads(&self) -> u64 {
+        u64::from(self.processes) * 8 + 512
+    }
+
     /// From the grant's limits.
     pub(crate) fn of(limits: &Limits) -> Bounds {
         Bounds {

@@ -139,17 +139,30 @@ impl Plan {
             backend,
             rootfs: match &self.rootfs {
                 Rootfs::Host => None,
-                Rootfs::Folder(folder) => Some(folder.clone()),
+                Rootfs::Folder(folder) => Some(root_folder(folder)?),
             },
             workspace: self.workspace.clone(),
             bounds: Bounds::of(&self.limits),
             env: self.env.clone(),
         };
-        match tokio::time::timeout(ANSWER, ready::launch(tier, launch, host)).await {
+        match tokio::time::timeout(ANSWER, ready::launch(tier, launch, self.limits.wall, host)).await {
             Ok(result) => result,
             Err(_) => Err(Problem::Silent),
         }
     }
+}
+
+/// A folder that can be a guest's root.
+fn root_folder(folder: &Path) -> Result<PathBuf, Problem> {
+    let shown = folder.display();
+    let real = fs::canonicalize(folder).map_err(|e| Problem::Rootfs(format!("{shown}: {}", e.kind())))?;
+    if !real.is_dir() {
+        return Err(Problem::Rootfs(format!("{shown} is no folder; archives are not in this version")));
+    }
+    if real.join("oci-layout").exists() {
+        return Err(Problem::Rootfs(format!("{shown} is an OCI layout; those are not in this version")));
+    }
+    Ok(real)
 }
 
 /// Why a tier does not work here.
@@ -159,6 +172,8 @@ pub(crate) enum Problem {
     NoRunsc,
     #[error("not in this version")]
     NotInThisVersion,
+    #[error("the root file system cannot be used: {0}")]
+    Rootfs(String),
     #[error("it did not answer within {} s", ANSWER.as_secs())]
     Silent,
     #[error("{0}")]
@@ -173,6 +188,7 @@ impl Problem {
             (Problem::NoRunsc, _) => "install gVisor: on Debian 12 `scripts/install-runsc` of this project \
                 takes Debian 13's signed package; elsewhere see https://gvisor.dev/docs/user_guide/install/"
                 .to_owned(),
+            (Problem::Rootfs(_), _) => "use `rootfs = \"host\"`, or unpack an image into a folder".to_owned(),
             (Problem::NotInThisVersion, _) => "use the tier `gvisor`".to_owned(),
             (Problem::Start(doing), _) if doing.contains("create the namespaces") => user_namespaces(),
             (Problem::Start(doing), _) if doing.contains("map the ids") => user_namespaces(),

@@ -1,6 +1,6 @@
 //! A sandbox that answered and was measured, before any guest code runs in it.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use policy::{Acceptance, Tier};
 use tokio::sync::mpsc;
@@ -38,7 +38,12 @@ impl Ready {
 }
 
 /// Launches a tier and measures it.
-pub(crate) async fn launch(tier: Tier, launch: Launch, host: &Host) -> Result<Ready, Problem> {
+pub(crate) async fn launch(
+    tier: Tier,
+    launch: Launch,
+    wall: Duration,
+    host: &Host,
+) -> Result<Ready, Problem> {
     let began = Instant::now();
     let start = |e: std::io::Error| Problem::Start(e.to_string());
     let pipes = Pipes::new().map_err(start)?;
@@ -71,7 +76,7 @@ pub(crate) async fn launch(tier: Tier, launch: Launch, host: &Host) -> Result<Re
     {
         return Err(Problem::Layer { name: layer.name, detail: layer.detail.clone() });
     }
-    let sandbox = Sandbox { report, channel, tells, lease };
+    let sandbox = Sandbox { report, channel, tells, lease, wall };
     Ok(Ready { sandbox, accepted: Acceptance::Tier })
 }
 
@@ -120,6 +125,7 @@ fn required(tier: Tier) -> &'static [&'static str] {
             "capabilities",
             "no-new-privileges",
             "seccomp",
+            "landlock",
             "network",
             "root",
         ],
@@ -216,7 +222,14 @@ fn limits(tier: Tier, seen: &Outside, bounds: &Bounds) -> Vec<Layer> {
         )
     }];
     layers.push(match (tier, has("pids")) {
-        (Tier::Gvisor, _) => part("processes", format!("{} counted by init every 100 ms", bounds.processes)),
+        (Tier::Gvisor, held) => part(
+            "processes",
+            format!(
+                "{} counted by init every 100 ms; threads of the engine by {}",
+                bounds.processes,
+                if held { by.as_str() } else { "rlimit" }
+            ),
+        ),
         (_, true) => layer("processes", true, format!("{} by {by} and rlimit", bounds.processes)),
         (_, false) => {
             layer("processes", true, format!("{} by rlimit of the user namespace", bounds.processes))
@@ -225,7 +238,10 @@ fn limits(tier: Tier, seen: &Outside, bounds: &Bounds) -> Vec<Layer> {
     layers.push(if has("cpu") {
         layer("cores", true, format!("{} by {by}", bounds.cores))
     } else {
-        part("cores", format!("not held: no cgroup ({})", seen.cgroup.missing))
+        part(
+            "cores",
+            format!("{} by affinity, shared with others: no cgroup ({})", bounds.cores, seen.cgroup.missing),
+        )
     });
     layers.push(layer("cpu", true, format!("{} s for each process by rlimit", bounds.cpu_s)));
     layers.push(part(

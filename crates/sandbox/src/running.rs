@@ -28,6 +28,7 @@ pub(crate) struct Sandbox {
     pub(crate) channel: Channel,
     pub(crate) tells: Tells,
     pub(crate) lease: Lease,
+    pub(crate) wall: Duration,
 }
 
 /// A started sandbox: init answered and its layers were measured.
@@ -38,12 +39,15 @@ pub struct Running {
     tells: Mutex<Tells>,
     lease: Lease,
     next: AtomicU32,
+    /// When the sandbox's own wall clock ends.
+    ends: Instant,
 }
 
 impl Running {
     pub(crate) fn new(sandbox: Sandbox) -> Running {
-        let Sandbox { report, channel, tells, lease } = sandbox;
-        Running { report, channel, tells: Mutex::new(tells), lease, next: AtomicU32::new(1) }
+        let Sandbox { report, channel, tells, lease, wall } = sandbox;
+        let ends = Instant::now() + wall;
+        Running { report, channel, tells: Mutex::new(tells), lease, next: AtomicU32::new(1), ends }
     }
 
     /// What holds, as measured before any guest code ran.
@@ -109,7 +113,7 @@ impl Running {
                 Over::Lost => return None,
                 Over::TooMuch => StoppedBy::Output,
             },
-            () = tokio::time::sleep(call.timeout) => StoppedBy::Timeout,
+            () = tokio::time::sleep(call.timeout.min(self.ends.saturating_duration_since(Instant::now()))) => StoppedBy::Timeout,
             () = cancel.cancelled() => StoppedBy::Cancelled,
         };
         watch.stopped = Some(struck);

@@ -63,3 +63,30 @@ fn memory_that_no_process_owns_is_refused_where_no_cgroup_counts_it() {
     let expected = if holds(&inside, "memory") { "made\n" } else { "refused\n" };
     assert_eq!(ran.out, expected);
 }
+
+#[test]
+fn the_wall_clock_of_the_sandbox_ends_a_call_that_had_more_time() {
+    let inside = Inside::with(Tier::Namespace, |plan| plan.limits.wall = Duration::from_millis(700));
+    let ran = inside.call(shell("sleep 60"), b"", Duration::from_secs(50), 99);
+    assert_eq!(ran.outcome.stopped_by, StoppedBy::Timeout);
+    assert!(ran.outcome.duration_ms < 10_000, "{:?}", ran.outcome);
+}
+
+on_every_tier! {
+    fn r37_a_guest_has_no_more_processors_than_allowed(inside: &Inside) {
+        let inside = &Inside::with(inside.tier, |plan| plan.limits.cores = 1);
+        // Two busy loops for a second each: with one processor they take twice as long as with two.
+        let ran = inside.python("import os,time
+n=2
+for _ in range(n):
+    if os.fork()==0:
+        end=time.monotonic()+1.5
+        while time.monotonic()<end: pass
+        os._exit(0)
+for _ in range(n): os.wait()");
+        let busy = ran.outcome.usage.user_us + ran.outcome.usage.system_us;
+        let wall = ran.outcome.duration_ms * 1000;
+        // A processor and a half would be seen; the rest is what starting and measuring cost.
+        assert!(busy < wall * 14 / 10, "{busy} us busy in {wall} us");
+    }
+}

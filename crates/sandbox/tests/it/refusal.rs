@@ -90,3 +90,19 @@ fn old_runsc() -> PathBuf {
     let path = std::env::var_os("OUBLIETTE_TEST_RUNSC_OLD");
     PathBuf::from(path.expect("OUBLIETTE_TEST_RUNSC_OLD names Debian 12's runsc; run scripts/test"))
 }
+
+#[test]
+fn a_root_file_system_that_is_none_is_refused_with_what_would_be_right() {
+    let folder = tempfile::tempdir().unwrap();
+    let layout = folder.path().join("image");
+    std::fs::create_dir(&layout).unwrap();
+    std::fs::write(layout.join("oci-layout"), "{}").unwrap();
+    for root in [folder.path().join("missing"), layout] {
+        let mut plan = plan(Tier::Namespace, folder.path());
+        plan.rootfs = policy::Rootfs::Folder(root);
+        let host = host();
+        let refused = runtime().block_on(async { plan.ready(&host).await.unwrap_err() }).to_string();
+        assert!(refused.contains("the root file system cannot be used"), "{refused}");
+        assert!(refused.contains("rootfs = \"host\""), "{refused}");
+    }
+}

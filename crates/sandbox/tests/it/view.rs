@@ -122,3 +122,33 @@ except OSError: print('blocked')";
         assert!(ran.out.ends_with("ran\nsum 6\nutf-8\n1000\n"), "{}{}", ran.out, ran.err);
     }
 }
+
+/// A root of its own, whose names try to lead the way out: links at the top, to the host and to inside.
+#[test]
+fn a_root_file_system_of_its_own_is_taken_as_it_is() {
+    for tier in [policy::Tier::Namespace, policy::Tier::Gvisor] {
+        let root = tempfile::tempdir().unwrap();
+        let at = |name: &str| root.path().join(name);
+        std::fs::create_dir_all(at("bin")).unwrap();
+        std::fs::create_dir_all(at("etc")).unwrap();
+        std::fs::write(at("etc/marker"), "OWN\n").unwrap();
+        std::fs::copy(env!("CARGO_BIN_EXE_sandbox-helper"), at("bin/tool")).unwrap();
+        std::os::unix::fs::symlink("/root", at("usr")).unwrap();
+        std::os::unix::fs::symlink("bin", at("sbin")).unwrap();
+        for name in ["", "bin", "etc"] {
+            std::fs::set_permissions(at(name), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        }
+        let inside = Inside::with(tier, |plan| {
+            plan.rootfs = policy::Rootfs::Folder(root.path().to_path_buf());
+        });
+        let run = |program: &str| {
+            let job = sandbox::Job::Exec { argv: vec![program.to_owned()], env: Vec::new(), cwd: None };
+            inside.call(job, b"", std::time::Duration::from_secs(20), 999).outcome.ended
+        };
+        assert_eq!(run("tool"), sandbox::Ended::Exit(0), "{tier}");
+        assert_eq!(run("/sbin/tool"), sandbox::Ended::Exit(0), "{tier}");
+        // Neither the host's programs nor what the link meant are there.
+        assert_eq!(run("/usr/bin/id"), sandbox::Ended::Exit(127), "{tier}");
+        assert_eq!(run("sh"), sandbox::Ended::Exit(127), "{tier}");
+    }
+}

@@ -12,7 +12,7 @@ use crate::Inside;
 struct Inventory {
     mounts: usize,
     groups: BTreeSet<String>,
-    children: BTreeSet<String>,
+    children: BTreeSet<u32>,
 }
 
 fn inventory(forker: Option<u32>) -> Inventory {
@@ -33,18 +33,33 @@ fn inventory(forker: Option<u32>) -> Inventory {
     }
 }
 
-/// Names of living processes below one, at any depth.
-fn descendants(top: u32) -> BTreeSet<String> {
+/// Living processes below one, at any depth.
+fn descendants(top: u32) -> BTreeSet<u32> {
     let mut found = BTreeSet::new();
     let mut open = vec![top];
     while let Some(pid) = open.pop() {
-        let Ok(list) = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")) else { continue };
-        for child in list.split_whitespace().filter_map(|p| p.parse::<u32>().ok()) {
-            found.insert(fs::read_to_string(format!("/proc/{child}/comm")).unwrap_or_default());
-            open.push(child);
+        // Any thread may be the one that a child hangs at.
+        let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { continue };
+        for task in tasks.flatten() {
+            let list = fs::read_to_string(task.path().join("children")).unwrap_or_default();
+            for child in list.split_whitespace().filter_map(|p| p.parse::<u32>().ok()) {
+                found.insert(child);
+                open.push(child);
+            }
         }
     }
     found
+}
+
+/// Processor time that the host really gave to everything below the forker, in clock ticks.
+pub(crate) fn ticks_below(forker: u32) -> u64 {
+    let ticks = |pid: &u32| -> Option<u64> {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        let rest = &stat[stat.rfind(')')? + 2..];
+        // utime, stime, cutime, cstime: fields 14 to 17, counted after the name.
+        Some(rest.split(' ').skip(11).take(4).filter_map(|f| f.parse::<u64>().ok()).sum())
+    };
+    descendants(forker).iter().filter_map(ticks).sum()
 }
 
 /// Returns when the forker has no child any more; the test runner's own bound ends a wait that does not.

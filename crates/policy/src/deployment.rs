@@ -9,16 +9,14 @@ use serde::Serialize;
 
 use crate::document::Document;
 use crate::network::{is_label, parse_port};
-use crate::schema::generated;
 use crate::shown::shown;
 use crate::value::items;
 use crate::{
-    Budget, CallLimits, Code, EnvName, Faults, HostRule, Limits, SchemaKind, ShapeError, Surroundings, Tier,
-    TierChoice,
+    Budget, CallLimits, Code, EnvName, Faults, HostRule, Limits, ShapeError, Surroundings, Tier, TierChoice,
 };
 
-use raw::{RawBudget, RawCall, RawIsolation, RawLimits, RawModel, RawRecords, RawShell};
-pub(crate) use raw::{RawDeployment, RawNetwork, RawSize};
+pub(crate) use raw::SCHEMA;
+use raw::{RawBudget, RawCall, RawDeployment, RawIsolation, RawLimits, RawModel, RawRecords, RawShell};
 
 /// Everything the operator decides. A Guild can only narrow it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -107,8 +105,7 @@ impl Deployment {
     /// # Errors
     /// Every fault of the file at once.
     pub fn parse(file: &str, text: &str) -> Result<Deployment, Faults> {
-        let (raw, mut doc) =
-            Document::read::<RawDeployment>(file, text, generated(SchemaKind::Deployment), advise)?;
+        let (raw, mut doc) = Document::read::<RawDeployment>(file, text, &SCHEMA, advise)?;
         let mut d = Deployment::default();
         d.model.read(raw.model.unwrap_or_default(), &mut doc);
         d.isolation.read(raw.isolation.unwrap_or_default(), &mut doc);

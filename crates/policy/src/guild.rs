@@ -8,13 +8,13 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::document::Document;
-use crate::schema::generated;
 use crate::shown::{child, nearest, shown};
 use crate::value::items;
-use crate::{Code, Faults, GuildPath, HostRule, RoleName, SchemaKind, ShapeError, Tool};
+use crate::{Code, Faults, GuildPath, HostRule, RoleName, ShapeError, Tool};
 
-pub(crate) use raw::RawGuild;
-use raw::{RawGeneration, RawLowered, RawRole};
+use raw::{RawGeneration, RawGuild, RawLowered, RawRole};
+
+pub(crate) use raw::SCHEMA as KEYS;
 
 /// The version of the format that is read.
 const SCHEMA: u64 = 1;
@@ -77,7 +77,7 @@ impl Guild {
     /// # Errors
     /// Every fault of the file at once.
     pub fn parse(file: &str, text: &str) -> Result<Guild, Faults> {
-        let (raw, mut doc) = Document::read::<RawGuild>(file, text, generated(SchemaKind::Guild), advise)?;
+        let (raw, mut doc) = Document::read::<RawGuild>(file, text, &raw::SCHEMA, advise)?;
         if raw.schema.is_some_and(|version| version != SCHEMA) {
             doc.bad("schema", "is not a version of this format that is read here", "write `schema = 1`");
         }

@@ -4,10 +4,33 @@
 
 use std::time::Duration;
 
-use crate::deployment::RawSize;
+use schemars::JsonSchema;
+use serde::Deserialize;
+
 use crate::document::Document;
 use crate::unit::{self, BadUnit};
 use crate::{EnvName, HostRule};
+
+/// Destinations that may be reached.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Network")]
+pub(crate) struct RawNetwork {
+    /// Each `host:port` or `*.label.tld:port`; empty means none.
+    #[schemars(extend("default" = []))]
+    pub(crate) allow: Option<Vec<Option<String>>>,
+}
+
+/// Bytes: a plain number, or a text with a unit as `256MiB`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(untagged)]
+#[schemars(rename = "Size")]
+pub(crate) enum RawSize {
+    /// Bytes.
+    Bytes(#[schemars(range(min = 1))] u64),
+    /// A number and a unit.
+    Text(String),
+}
 
 impl Document<'_> {
     /// A duration, as `15m`.

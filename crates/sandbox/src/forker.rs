@@ -6,22 +6,17 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{self, IoSlice, IoSliceMut, Read, Write};
-use std::mem::MaybeUninit;
+use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendFlags, recvmsg, sendmsg,
-};
 
 use crate::cgroup::Cgroup;
 use crate::inside::{self, Taken};
-use crate::launch::{Ask, BASE_ID, Backend, GUEST_ID, ID_COUNT, Launch, Tell};
+use crate::launch::{BASE_ID, Backend, GUEST_ID, ID_COUNT, Launch};
+use crate::message::{Ask, Tell, receive, send};
 use crate::sys::{self, Fork};
 
-/// Largest request or answer.
-pub(crate) const MAX_MESSAGE: usize = 128 << 10;
 /// Descriptors that come with a launch.
 const STREAMS: usize = 3;
 
@@ -254,39 +249,4 @@ fn namespaces_that_differ(pid: i32) -> Vec<String> {
         })
         .map(|name| name.trim_end_matches("_for_children").to_owned())
         .collect()
-}
-
-/// Sends a message with descriptors.
-pub(crate) fn send(socket: &OwnedFd, bytes: &[u8], fds: &[std::os::fd::BorrowedFd<'_>]) -> io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    if !fds.is_empty() && !control.push(rustix::net::SendAncillaryMessage::ScmRights(fds)) {
-        return Err(io::Error::other("too many descriptors"));
-    }
-    sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL)?;
-    Ok(())
-}
-
-/// Receives a request with its descriptors; `None` when the other end is closed.
-fn receive(socket: &OwnedFd) -> io::Result<Option<(Ask, Vec<OwnedFd>)>> {
-    let mut bytes = vec![0; MAX_MESSAGE];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let flags = RecvFlags::CMSG_CLOEXEC;
-    let received = match recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags) {
-        Ok(message) => message,
-        Err(rustix::io::Errno::CONNRESET) => return Ok(None),
-        Err(e) => return Err(e.into()),
-    };
-    if received.bytes == 0 {
-        return Ok(None);
-    }
-    let mut fds = Vec::new();
-    for message in control.drain() {
-        if let RecvAncillaryMessage::ScmRights(rights) = message {
-            fds.extend(rights);
-        }
-    }
-    let ask = serde_json::from_slice(&bytes[..received.bytes]).map_err(io::Error::other)?;
-    Ok(Some((ask, fds)))
 }

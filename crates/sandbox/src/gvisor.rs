@@ -6,8 +6,8 @@ use std::io::{self, Write};
 
 use serde_json::{Value, json};
 
-use crate::launch::{Bounds, GUEST_ID, INIT_PATH, Launch, WORKSPACE, guest_env};
-use crate::{inside, sys};
+use crate::launch::{Bounds, GUEST_ID, INIT_ARG, INIT_PATH, Launch, WORKSPACE, guest_env};
+use crate::sys::{self, Fork};
 
 /// Runs in the wall as its first process: starts runsc and reaps until it ends. Killing this process kills all.
 pub(crate) fn wait_for(launch: &Launch, status: &mut impl Write) -> io::Result<i32> {
@@ -15,10 +15,16 @@ pub(crate) fn wait_for(launch: &Launch, status: &mut impl Write) -> io::Result<i
     fs::write("/bundle/config.json", bundle(launch, single).to_string())?;
     let argv: Vec<CString> = flags(single).iter().filter_map(|s| CString::new(s.as_str()).ok()).collect();
     let env = [c"PATH=/".to_owned(), c"HOME=/tmp".to_owned(), c"TMPDIR=/tmp".to_owned()];
-    let runsc = inside::child(|| {
-        sys::close_from(3);
-        sys::exec(&c"/runsc".to_owned(), &argv, &env)
-    })?;
+    let runsc = match sys::fork()? {
+        Fork::Parent(pid) => pid,
+        Fork::Child => {
+            sys::close_from(3);
+            // Only a failure comes back; the executor hears of it through the log.
+            let error = sys::exec(&c"/runsc".to_owned(), &argv, &env);
+            writeln!(io::stderr(), "runsc: {error}").ok();
+            sys::exit_now(127)
+        }
+    };
     status.write_all(b"+")?;
     // The streams belong to runsc alone now: a closed channel must be seen at both ends.
     let null = fs::OpenOptions::new().read(true).write(true).open("/dev/null")?;
@@ -74,7 +80,7 @@ fn bundle(launch: &Launch, single: bool) -> Value {
         "process": {
             "terminal": false,
             "user": {"uid": id, "gid": id},
-            "args": [INIT_PATH, crate::host::INIT_ARG, bounds_text(&launch.bounds)],
+            "args": [INIT_PATH, INIT_ARG, bounds_text(&launch.bounds)],
             "env": env,
             "cwd": "/",
             "capabilities": {},

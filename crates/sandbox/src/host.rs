@@ -11,13 +11,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, recv, socketpair};
 use tokio::sync::mpsc;
 
-use crate::forker::{self, MAX_MESSAGE};
-use crate::launch::{Ask, Bounds, Launch, Tell};
-use crate::{init, sys};
+use crate::launch::{Bounds, INIT_ARG, Launch};
+use crate::message::{self, Ask, MAX_MESSAGE, Tell};
+use crate::{forker, init, sys};
 
 const FORKER_ARG: &str = "__forker";
-/// First argument that makes this program a guest's init.
-pub(crate) const INIT_ARG: &str = "__init";
 
 /// The forker, and through it every sandbox. When the last of these is dropped, everything it started is gone.
 #[derive(Clone, Debug)]
@@ -123,7 +121,7 @@ impl Host {
         if bytes.len() > MAX_MESSAGE {
             return Err(io::Error::other("the request is too large"));
         }
-        forker::send(&self.0.socket, &bytes, fds)
+        message::send(&self.0.socket, &bytes, fds)
     }
 }
 

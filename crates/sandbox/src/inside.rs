@@ -24,7 +24,7 @@ use rustix::thread::{
 };
 
 use crate::launch::{Backend, Bounds, GUEST_ID, Held, Launch};
-use crate::sys::{self, Forbid, Fork};
+use crate::sys::{self, Forbid};
 use crate::view::{self, Trees};
 use crate::{filter, gvisor, init, rules};
 
@@ -332,15 +332,4 @@ fn drop_capabilities() -> io::Result<()> {
     let none = CapabilitySet::empty();
     set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })?;
     Ok(())
-}
-
-/// Starts a child that runs `body`, for the warden of runsc.
-pub(crate) fn child(body: impl FnOnce() -> io::Error) -> io::Result<i32> {
-    match sys::fork()? {
-        Fork::Parent(pid) => Ok(pid),
-        Fork::Child => {
-            drop(body());
-            sys::exit_now(127)
-        }
-    }
 }

@@ -13,6 +13,8 @@ pub(crate) const BASE_ID: u32 = 200_000;
 pub(crate) const ID_COUNT: u32 = 65_536;
 /// Where the workspace is, inside.
 pub(crate) const WORKSPACE: &str = "/workspace";
+/// First argument that makes this program a guest's init.
+pub(crate) const INIT_ARG: &str = "__init";
 /// Where a gVisor guest finds its init.
 pub(crate) const INIT_PATH: &str = "/.oubliette";
 
@@ -51,64 +53,6 @@ pub(crate) struct Bounds {
     pub(crate) file_bytes: u64,
     pub(crate) tmp: u64,
     pub(crate) files: u64,
-}
-
-/// What the executor asks of the forker.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Ask {
-    /// Start one; descriptors: guest's input, guest's output, log.
-    Launch(Box<Launch>),
-    /// Kill everything of one.
-    Kill {
-        /// Which.
-        id: u64,
-    },
-    /// Read the counters of one.
-    Count {
-        /// Which.
-        id: u64,
-    },
-}
-
-/// What the forker answers.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Tell {
-    /// It runs; what was seen from outside before it was let go.
-    Launched {
-        /// Which.
-        id: u64,
-        /// Namespaces that differ from the executor's.
-        namespaces: Vec<String>,
-        /// The cgroup it is in, controller by controller; or why there is none.
-        cgroup: CgroupSeen,
-        /// Ids: inside, outside, count.
-        ids: (u32, u32, u32),
-    },
-    /// It could not be started.
-    Failed {
-        /// Which.
-        id: u64,
-        /// At which step, and the system's word.
-        doing: String,
-    },
-    /// It is gone: processes reaped, cgroup removed.
-    Gone {
-        /// Which.
-        id: u64,
-        /// Exit status of its first process, or 128 and the signal.
-        status: i32,
-        /// Last counters.
-        counters: Counters,
-    },
-    /// Counters as of now.
-    Counted {
-        /// Which.
-        id: u64,
-        /// The counters.
-        counters: Counters,
-    },
 }
 
 /// What cgroup limits a sandbox has.

@@ -3,12 +3,12 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use policy::{BelowFloor, Limits, Rootfs, Surroundings, Tier, TierChoice};
 use serde::Serialize;
 
 use crate::launch::{BASE_ID, Backend, Bounds, GUEST_ID, Launch};
+use crate::problem::{self, Problem};
 use crate::ready::{self, Ready};
 use crate::{Host, Report};
 
@@ -72,9 +72,6 @@ pub struct TierProbe {
     /// What to install or to set.
     pub remedy: Option<String>,
 }
-
-/// How long a sandbox may take to answer.
-const ANSWER: Duration = Duration::from_secs(30);
 
 /// Places where `runsc` is looked for.
 const RUNSC: [&str; 4] =
@@ -145,7 +142,8 @@ impl Plan {
             bounds: Bounds::of(&self.limits),
             env: self.env.clone(),
         };
-        match tokio::time::timeout(ANSWER, ready::launch(tier, launch, self.limits.wall, host)).await {
+        match tokio::time::timeout(problem::ANSWER, ready::launch(tier, launch, self.limits.wall, host)).await
+        {
             Ok(result) => result,
             Err(_) => Err(Problem::Silent),
         }
@@ -163,60 +161,6 @@ fn root_folder(folder: &Path) -> Result<PathBuf, Problem> {
         return Err(Problem::Rootfs(format!("{shown} is an OCI layout; those are not in this version")));
     }
     Ok(real)
-}
-
-/// Why a tier does not work here.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum Problem {
-    #[error("`runsc` is not installed")]
-    NoRunsc,
-    #[error("not in this version")]
-    NotInThisVersion,
-    #[error("the root file system cannot be used: {0}")]
-    Rootfs(String),
-    #[error("it did not answer within {} s", ANSWER.as_secs())]
-    Silent,
-    #[error("{0}")]
-    Start(String),
-    #[error("the layer `{name}` is missing: {detail}")]
-    Layer { name: &'static str, detail: String },
-}
-
-impl Problem {
-    fn remedy(&self, tier: Tier) -> String {
-        match (self, tier) {
-            (Problem::NoRunsc, _) => "install gVisor: on Debian 12 `scripts/install-runsc` of this project \
-                takes Debian 13's signed package; elsewhere see https://gvisor.dev/docs/user_guide/install/"
-                .to_owned(),
-            (Problem::Rootfs(_), _) => "use `rootfs = \"host\"`, or unpack an image into a folder".to_owned(),
-            (Problem::NotInThisVersion, _) => "use the tier `gvisor`".to_owned(),
-            (Problem::Start(doing), _) if doing.contains("create the namespaces") => user_namespaces(),
-            (Problem::Start(doing), _) if doing.contains("map the ids") => user_namespaces(),
-            (Problem::Start(_) | Problem::Silent | Problem::Layer { .. }, _) => {
-                "run `oubliette doctor` for what this machine can hold".to_owned()
-            }
-        }
-    }
-}
-
-/// What forbids user namespaces here, by looking at each thing that can.
-fn user_namespaces() -> String {
-    let read = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
-    if read("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == "1" {
-        return "AppArmor restricts user namespaces: `sysctl -w kernel.apparmor_restrict_unprivileged_userns=0`, \
-            or an AppArmor profile that grants `userns` to this program"
-            .to_owned();
-    }
-    if read("/proc/sys/kernel/unprivileged_userns_clone") == "0" {
-        return "this kernel gives user namespaces to root only: `sysctl -w kernel.unprivileged_userns_clone=1`"
-            .to_owned();
-    }
-    if read("/proc/sys/user/max_user_namespaces") == "0" {
-        return "user namespaces are turned off: `sysctl -w user.max_user_namespaces=10000`".to_owned();
-    }
-    "something around this program (a container's seccomp profile, usually) forbids user namespaces: start the \
-     container with `--security-opt seccomp=unconfined --security-opt systempaths=unconfined`"
-        .to_owned()
 }
 
 fn refusal(

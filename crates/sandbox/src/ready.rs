@@ -3,14 +3,14 @@
 use std::time::{Duration, Instant};
 
 use policy::{Acceptance, Tier};
-use tokio::sync::mpsc;
 
 use crate::Host;
 use crate::channel::{ChannelError, Pipes};
-use crate::launch::{Backend, Bounds, CgroupSeen, Launch, Tell};
-use crate::plan::Problem;
+use crate::launch::{Backend, Bounds, CgroupSeen, Launch};
+use crate::message::Tell;
+use crate::problem::Problem;
 use crate::report::{Layer, LayerState, Report};
-use crate::running::{Running, Sandbox};
+use crate::running::{Lease, Running, Sandbox};
 use crate::wire::{Hello, Mend};
 
 /// Launched, measured, at or above the floor; nothing of a guest has run.
@@ -79,23 +79,6 @@ pub(crate) async fn launch(
     let sandbox = Sandbox { report, channel, tells, lease, wall };
     Ok(Ready { sandbox, accepted: Acceptance::Tier })
 }
-
-/// Ends the sandbox when dropped.
-#[derive(Debug)]
-pub(crate) struct Lease {
-    pub(crate) host: Host,
-    pub(crate) id: u64,
-}
-
-impl Drop for Lease {
-    fn drop(&mut self) {
-        // Fails only when the forker is gone, and everything with it.
-        drop(self.host.kill(self.id));
-    }
-}
-
-/// Answers about one sandbox.
-pub(crate) type Tells = mpsc::UnboundedReceiver<Tell>;
 
 /// What was seen from outside.
 struct Outside {

@@ -8,11 +8,11 @@ use policy::StoppedBy;
 use tokio::sync::{Mutex, mpsc};
 
 use crate::channel::{Arrival, Channel};
-use crate::launch::{Counters, Tell};
-use crate::ready::{Lease, Tells};
+use crate::launch::Counters;
+use crate::message::Tell;
 use crate::report::Report;
 use crate::wire::{End, MAX_PAYLOAD};
-use crate::{Call, Cancel, Ended, Outcome, SandboxError, Stream, Usage};
+use crate::{Call, Cancel, Ended, Host, Outcome, SandboxError, Stream, Usage};
 
 /// How long a killed call may take to be gone before the whole sandbox is killed.
 const GRACE: Duration = Duration::from_secs(5);
@@ -30,6 +30,23 @@ pub(crate) struct Sandbox {
     pub(crate) lease: Lease,
     pub(crate) wall: Duration,
 }
+
+/// Ends the sandbox when dropped.
+#[derive(Debug)]
+pub(crate) struct Lease {
+    pub(crate) host: Host,
+    pub(crate) id: u64,
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        // Fails only when the forker is gone, and everything with it.
+        drop(self.host.kill(self.id));
+    }
+}
+
+/// Answers about one sandbox.
+pub(crate) type Tells = mpsc::UnboundedReceiver<Tell>;
 
 /// A started sandbox: init answered and its layers were measured.
 #[derive(Debug)]

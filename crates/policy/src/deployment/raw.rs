@@ -1,10 +1,18 @@
 //! The keys of `oubliette.toml` as they are written. The schema is generated from these types and their
 //! comments; the values still carry their units, and mean nothing until `deployment` has checked them.
 
+use std::sync::LazyLock;
+
 use schemars::JsonSchema;
 use serde::Deserialize;
+use serde_json::Value;
 
+use crate::schema;
+use crate::value::{RawNetwork, RawSize};
 use crate::{Surroundings, Tier, TierChoice};
+
+/// The schema of these keys.
+pub(crate) static SCHEMA: LazyLock<Value> = LazyLock::new(schema::of::<RawDeployment>);
 
 /// The operator's file. A Guild can only narrow what it says; a key that is left out has its default.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -131,16 +139,6 @@ pub(super) struct RawShell {
     pub(super) deny: Option<Vec<Option<String>>>,
 }
 
-/// Destinations that may be reached.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-#[schemars(rename = "Network")]
-pub(crate) struct RawNetwork {
-    /// Each `host:port` or `*.label.tld:port`; empty means none.
-    #[schemars(extend("default" = []))]
-    pub(crate) allow: Option<Vec<Option<String>>>,
-}
-
 /// What is given to the guest on purpose.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -193,15 +191,4 @@ pub(super) struct RawRecords {
     /// What all runs together may hold.
     #[schemars(extend("default" = "5GiB"))]
     pub(super) max_bytes: Option<RawSize>,
-}
-
-/// Bytes: a plain number, or a text with a unit as `256MiB`.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(untagged)]
-#[schemars(rename = "Size")]
-pub(crate) enum RawSize {
-    /// Bytes.
-    Bytes(#[schemars(range(min = 1))] u64),
-    /// A number and a unit.
-    Text(String),
 }

@@ -2,11 +2,17 @@
 //! the values mean nothing until `guild` has checked them.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
+use serde_json::Value;
 
-use crate::deployment::{RawNetwork, RawSize};
+use crate::schema;
+use crate::value::{RawNetwork, RawSize};
+
+/// The schema of these keys.
+pub(crate) static SCHEMA: LazyLock<Value> = LazyLock::new(schema::of::<RawGuild>);
 
 /// Roles, prompts and tool lists. Whatever it asks for, it gets at most what the deployment gives.
 #[derive(Debug, Deserialize, JsonSchema)]

@@ -1,0 +1,108 @@
+//! What executor and forker say to each other: JSON over a socket of whole messages, descriptors beside it.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendFlags, recvmsg, sendmsg,
+};
+use serde::{Deserialize, Serialize};
+
+use crate::launch::{CgroupSeen, Counters, Launch};
+
+/// Largest request or answer.
+pub(crate) const MAX_MESSAGE: usize = 128 << 10;
+
+/// What the executor asks of the forker.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Ask {
+    /// Start one; descriptors: guest's input, guest's output, log.
+    Launch(Box<Launch>),
+    /// Kill everything of one.
+    Kill {
+        /// Which.
+        id: u64,
+    },
+    /// Read the counters of one.
+    Count {
+        /// Which.
+        id: u64,
+    },
+}
+
+/// What the forker answers.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Tell {
+    /// It runs; what was seen from outside before it was let go.
+    Launched {
+        /// Which.
+        id: u64,
+        /// Namespaces that differ from the executor's.
+        namespaces: Vec<String>,
+        /// The cgroup it is in, controller by controller; or why there is none.
+        cgroup: CgroupSeen,
+        /// Ids: inside, outside, count.
+        ids: (u32, u32, u32),
+    },
+    /// It could not be started.
+    Failed {
+        /// Which.
+        id: u64,
+        /// At which step, and the system's word.
+        doing: String,
+    },
+    /// It is gone: processes reaped, cgroup removed.
+    Gone {
+        /// Which.
+        id: u64,
+        /// Exit status of its first process, or 128 and the signal.
+        status: i32,
+        /// Last counters.
+        counters: Counters,
+    },
+    /// Counters as of now.
+    Counted {
+        /// Which.
+        id: u64,
+        /// The counters.
+        counters: Counters,
+    },
+}
+
+/// Sends a message with descriptors.
+pub(crate) fn send(socket: &OwnedFd, bytes: &[u8], fds: &[std::os::fd::BorrowedFd<'_>]) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !fds.is_empty() && !control.push(rustix::net::SendAncillaryMessage::ScmRights(fds)) {
+        return Err(io::Error::other("too many descriptors"));
+    }
+    sendmsg(socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+/// Receives a request with its descriptors; `None` when the other end is closed.
+pub(crate) fn receive(socket: &OwnedFd) -> io::Result<Option<(Ask, Vec<OwnedFd>)>> {
+    let mut bytes = vec![0; MAX_MESSAGE];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::CMSG_CLOEXEC;
+    let received = match recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags) {
+        Ok(message) => message,
+        Err(rustix::io::Errno::CONNRESET) => return Ok(None),
+        Err(e) => return Err(e.into()),
+    };
+    if received.bytes == 0 {
+        return Ok(None);
+    }
+    let mut fds = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(rights) = message {
+            fds.extend(rights);
+        }
+    }
+    let ask = serde_json::from_slice(&bytes[..received.bytes]).map_err(io::Error::other)?;
+    Ok(Some((ask, fds)))
+}

@@ -132,7 +132,7 @@ fn a_root_file_system_of_its_own_is_taken_as_it_is() {
         std::fs::create_dir_all(at("bin")).unwrap();
         std::fs::create_dir_all(at("etc")).unwrap();
         std::fs::write(at("etc/marker"), "OWN\n").unwrap();
-        std::fs::copy(env!("CARGO_BIN_EXE_sandbox-helper"), at("bin/tool")).unwrap();
+        std::fs::copy(crate::helper(), at("bin/tool")).unwrap();
         std::os::unix::fs::symlink("/root", at("usr")).unwrap();
         std::os::unix::fs::symlink("bin", at("sbin")).unwrap();
         for name in ["", "bin", "etc"] {

@@ -170,7 +170,7 @@ fn read_prompt(key: &str, written: &str, doc: &mut Document<'_>) -> Option<Guild
             Code::PathEscapes,
             key,
             format!("`{}` is not a path inside the Guild folder", shown(written)),
-            Some("write a relative path with plain parts, as in `prompts/coder.md`".to_owned()),
+            Some("write a relative path with plain parts, as in `prompts/role.md`".to_owned()),
         );
     }
     path

@@ -1,0 +1,131 @@
+//! Ctrl-C, SIGTERM, kill -9: whatever ends the program, nothing of its sandboxes stays and the record tells.
+
+use rustix::process::Signal;
+use serde_json::json;
+use testkit::Script;
+
+use crate::place::{Place, finish, sh};
+use crate::process::{assert_nothing_left, groups, mounts, started};
+use crate::{Who, everywhere};
+
+const SLEEPER: [&str; 3] = ["sh", "-c", "setsid sleep 1000 & touch ready; sleep 1000"];
+
+everywhere! {
+    /// R56: one sandbox for each execution, and nothing of it afterwards.
+    fn r56_after_exec_nothing_is_left_and_nothing_is_shared(place: &Place) {
+        let before = mounts();
+        let mut command = place.exec_command(&[], &["sh", "-c", "touch ready /tmp/left /dev/shm/left; cat; echo over"]);
+        let program = started(place, command.arg("x"));
+        let (forker, guests) = (program.forker, program.guests());
+        assert_eq!(program.ended().code, Some(0));
+        assert_nothing_left(forker, &guests);
+        assert_eq!(before, mounts());
+        let second = place.sh("ls -A /workspace /tmp /dev/shm | grep left");
+        assert_eq!((second.code, second.out.as_str()), (Some(1), ""), "{second:?}");
+    }
+
+    /// Ctrl-C during `exec`: cancelled, recorded, nothing left.
+    fn ctrl_c_ends_exec_with_a_whole_record(place: &Place) {
+        let program = started(place, &mut place.exec_command(&[], &SLEEPER));
+        let (forker, guests) = (program.forker, program.guests());
+        program.signal(Signal::INT);
+        let ran = program.ended();
+        assert_eq!(ran.code, Some(5), "{ran:?}");
+        place.assert_whole("cancelled");
+        assert_eq!(place.events_of("tool_end")[0]["outcome"]["stopped_by"], "cancelled");
+        assert_nothing_left(forker, &guests);
+    }
+
+    /// R56, W5: kill -9 of the executor: the forker ends everything; the record is incomplete and says so.
+    fn r56_nothing_survives_a_kill_of_the_executor(place: &Place) {
+        let program = started(place, &mut place.exec_command(&[], &SLEEPER));
+        let (forker, guests) = (program.forker, program.guests());
+        assert!(guests.len() >= 2, "{guests:?}");
+        program.signal(Signal::KILL);
+        program.killed();
+        assert_nothing_left(forker, &guests);
+        let id = &place.ids()[0];
+        let verified = place.ran(["runs", "verify", id]);
+        assert_eq!(verified.code, Some(1), "{verified:?}");
+        assert!(verified.out.contains("incomplete"), "{verified:?}");
+        let listed = place.ran(["runs", "list", "--json"]).json();
+        assert_eq!(listed["runs"][0]["standing"], "incomplete");
+        assert_eq!(place.exec(&["true"]).code, Some(0), "the next run works");
+        place.assert_whole("finished");
+    }
+}
+
+/// Ctrl-C during a call of a model: the same.
+#[test]
+fn ctrl_c_ends_a_run_with_a_whole_record() {
+    for tier in ["namespace", "gvisor"] {
+        let place = Place::new(tier, Who::Own);
+        place.guild(&["run_shell", "finish"]);
+        let model = Script::new([sh("setsid sleep 1000 & touch ready; sleep 1000"), finish()]).start();
+        let program = started(&place, &mut place.run_command(&model.base_url()));
+        let (forker, guests) = (program.forker, program.guests());
+        program.signal(Signal::INT);
+        let ran = program.ended();
+        assert_eq!((ran.code, &ran.json()["stop"]), (Some(5), &json!("cancelled")), "{tier}: {ran:?}");
+        place.assert_whole("cancelled");
+        assert_nothing_left(forker, &guests);
+        assert_eq!(model.left(), 1, "{tier}: the model was asked again");
+    }
+}
+
+/// Ctrl-C while the model thinks.
+#[test]
+fn ctrl_c_ends_a_run_that_waits_for_its_model() {
+    let place = Place::quick();
+    place.guild(&["run_shell", "finish"]);
+    let late = testkit::Reply::After(std::time::Duration::from_secs(100), Box::new(finish()));
+    let model = Script::new([sh("touch ready"), late]).start();
+    let program = started(&place, &mut place.run_command(&model.base_url()));
+    crate::process::until("the second question", || model.asked().len() == 2);
+    program.signal(Signal::INT);
+    let ran = program.ended();
+    assert_eq!(ran.code, Some(5), "{ran:?}");
+    place.assert_whole("cancelled");
+}
+
+#[test]
+fn sigterm_is_an_orderly_end_too() {
+    let place = Place::quick();
+    let program = started(&place, &mut place.exec_command(&[], &SLEEPER));
+    let (forker, guests) = (program.forker, program.guests());
+    program.signal(Signal::TERM);
+    assert_eq!(program.ended().code, Some(5));
+    place.assert_whole("cancelled");
+    assert_nothing_left(forker, &guests);
+}
+
+/// The second signal may come before the first has done its work; either way nothing is left.
+#[test]
+fn a_second_signal_leaves_nothing_either() {
+    for tier in ["namespace", "gvisor"] {
+        let place = Place::new(tier, Who::Own);
+        let program = started(&place, &mut place.exec_command(&[], &SLEEPER));
+        let (forker, guests) = (program.forker, program.guests());
+        program.signal(Signal::INT);
+        program.signal(Signal::INT);
+        let ran = program.ended();
+        assert!([Some(130), Some(5)].contains(&ran.code), "{tier}: {ran:?}");
+        assert_nothing_left(forker, &guests);
+    }
+}
+
+/// R42: where groups can be had, a running sandbox is in its own, so that their absence afterwards means something.
+#[test]
+fn r42_a_running_sandbox_has_groups_of_its_own_where_the_record_says_so() {
+    let place = Place::quick();
+    let program = started(&place, &mut place.exec_command(&[], &SLEEPER));
+    let layers = place.file_of_run("meta.json")["sandbox"]["layers"].clone();
+    let said = layers
+        .as_array()
+        .unwrap()
+        .iter()
+        .any(|l| l["name"] == "memory" && l["detail"].as_str().unwrap().contains("by cgroup"));
+    assert_eq!(said, !groups(program.forker).is_empty());
+    program.signal(Signal::TERM);
+    assert_eq!(program.ended().code, Some(5));
+}

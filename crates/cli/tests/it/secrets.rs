@@ -1,0 +1,131 @@
+//! Keys: from the environment only, and nowhere but in the one header they are for.
+
+use serde_json::json;
+use testkit::Script;
+
+use crate::place::{Place, finish, ran, sh};
+use crate::process::holds;
+use crate::{Who, everywhere};
+
+const KEY: &str = "sk-canary-0123456789abcdef-key";
+
+fn with_key(place: &Place) {
+    place.write("oubliette.toml", "[model]\napi_key_env = \"TEST_MODEL_KEY\"\n");
+}
+
+everywhere! {
+    /// R58: in no file of the run, not inside the sandbox, in no request body; in the one header only.
+    fn r58_the_model_key_is_nowhere_but_in_its_header(place: &Place) {
+        with_key(place);
+        place.guild(&["run_shell", "finish"]);
+        let model = Script::new([
+            sh("env; cat /proc/*/environ /proc/*/cmdline | tr '\\0' '\\n'; set"),
+            sh("echo sk-canary-0123456789; grep -rs sk-canary /tmp /workspace /dev/shm /etc; true"),
+            finish(),
+        ]).start();
+        let mut command = place.run_command(&model.base_url());
+        let ran = ran(command.env("TEST_MODEL_KEY", KEY).env("OTHER_TOKEN", "other-canary-of-the-environment"));
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        for secret in [KEY, "other-canary-of-the-environment"] {
+            assert!(!place.run_folder_holds(secret), "{secret} is in the run's folder");
+            assert!(!ran.out.contains(secret) && !ran.err.contains(secret));
+            for seen in model.seen() {
+                assert!(!String::from_utf8_lossy(&seen.raw).contains(secret), "{secret} is in {}", seen.path);
+            }
+        }
+        let bearer = format!("Bearer {KEY}");
+        assert!(model.asked().iter().all(|s| s.header("authorization") == Some(bearer.as_str())));
+        place.assert_whole("finished");
+    }
+}
+
+/// R58: a model that knows the key cannot bring it into the record either.
+#[test]
+fn r58_a_key_said_by_the_model_is_masked_in_the_record() {
+    let place = Place::quick();
+    with_key(&place);
+    place.guild(&["run_shell", "finish"]);
+    let model = Script::new([sh(&format!("echo {KEY}")), finish()]).start();
+    let ran = ran(place.run_command(&model.base_url()).env("TEST_MODEL_KEY", KEY));
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let dir = place.newest();
+    for name in ["events.jsonl", "meta.json", "result.json", "artifacts", "changes.patch"] {
+        assert!(!crate::place::holds(&dir.join(name), KEY.as_bytes()), "{name} holds the key");
+    }
+    assert!(!ran.err.contains(KEY), "{ran:?}");
+}
+
+/// R58: a key in the file is refused, and not repeated.
+#[test]
+fn r58_a_literal_key_in_a_deployment_is_refused_without_echo() {
+    let literal = [
+        format!("api_key_env = \"{KEY}\""),
+        format!("api_key = \"{KEY}\""),
+        format!("base_url = \"http://user:{KEY}@127.0.0.1/v1\""),
+    ];
+    for line in literal {
+        let place = Place::quick();
+        place.guild(&["finish"]);
+        place.write("oubliette.toml", format!("[model]\n{line}\n"));
+        for ran in [place.run("http://127.0.0.1:9/v1"), place.exec(&["true"]), place.ran(["doctor"])] {
+            assert_eq!(ran.code, Some(2), "{line}: {ran:?}");
+            assert!(!ran.err.contains(KEY) && !ran.out.contains(KEY), "{line}: {ran:?}");
+        }
+        assert!(place.ids().is_empty());
+    }
+}
+
+/// R58: the same in a Guild.
+#[test]
+fn r58_a_key_in_a_guild_is_refused_without_echo() {
+    let place = Place::quick();
+    place.guild(&["finish"]);
+    let manifest = place.read("guild/guild.toml");
+    place.write("guild/guild.toml", format!("{manifest}api_key = \"{KEY}\"\n"));
+    let ran = place.ran(["guild", "check", "guild"]);
+    assert_eq!(ran.code, Some(2), "{ran:?}");
+    assert!(!ran.err.contains(KEY), "{ran:?}");
+}
+
+#[test]
+fn r58_a_variable_that_is_not_set_is_an_error_of_usage() {
+    let place = Place::quick();
+    with_key(&place);
+    place.guild(&["finish"]);
+    let model = Script::new([finish()]).start();
+    place.run(&model.base_url()).assert_refused(2, "TEST_MODEL_KEY");
+    assert!(model.seen().is_empty() && place.ids().is_empty());
+}
+
+/// What is passed on purpose arrives, and is masked wherever it comes back.
+#[test]
+fn a_passed_secret_arrives_and_is_masked_in_every_record() {
+    let place = Place::quick();
+    place.write("oubliette.toml", "[secrets]\npass = [\"REGISTRY_TOKEN\"]\n");
+    place.guild(&["run_shell", "finish"]);
+    let secret = "registry-canary-55aa55aa";
+    let model =
+        Script::new([sh("printf %s $REGISTRY_TOKEN | wc -c; echo token is $REGISTRY_TOKEN"), finish()])
+            .start();
+    let ran = ran(place.run_command(&model.base_url()).env("REGISTRY_TOKEN", secret));
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(crate::place::told_in(&model, 1).contains(&secret.len().to_string()));
+    assert!(!place.run_folder_holds(secret));
+    assert!(model.seen().iter().all(|s| !String::from_utf8_lossy(&s.raw).contains(secret)));
+    assert_eq!(place.file_of_run("meta.json")["secrets"], json!(["REGISTRY_TOKEN"]));
+}
+
+/// R58: the forker, the parent of every sandbox, has none of it either.
+#[test]
+fn r58_helper_processes_have_no_environment() {
+    let place = Place::new("namespace", Who::Own);
+    let mut command = place.exec_command(&[], &["sh", "-c", "touch ready; sleep 1000"]);
+    command.env("TEST_MODEL_KEY", KEY);
+    let program = crate::process::started(&place, &mut command);
+    for pid in program.guests().into_iter().chain([program.forker]) {
+        assert!(!holds(&format!("/proc/{pid}/environ"), KEY), "{pid}");
+        assert!(!holds(&format!("/proc/{pid}/cmdline"), KEY), "{pid}");
+    }
+    program.signal(rustix::process::Signal::TERM);
+    assert_eq!(program.ended().code, Some(5));
+}

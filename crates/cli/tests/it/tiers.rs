@@ -1,0 +1,164 @@
+//! Tiers and the floor: what is asked for is obtained and named, or refused with a way out.
+
+use serde_json::{Value, json};
+use testkit::Script;
+
+use crate::place::{Place, finish, ran};
+use crate::process::{lives, started};
+use crate::{Who, everywhere};
+
+/// R51: a shared kernel alone is below the default floor.
+#[test]
+fn r51_a_tier_below_the_floor_is_refused_with_a_way_out() {
+    let place = Place::quick();
+    place.guild(&["finish"]);
+    let model = Script::new([finish()]).last_again().start();
+    let url = model.base_url();
+    let run = ["run", "--guild", "guild", "--task", "x", "--model-url", &url, "--tier", "namespace"];
+    for args in [&["exec", "--tier", "namespace", "--", "true"][..], &run] {
+        let ran = place.ran(args);
+        ran.assert_refused(3, "gvisor");
+        assert!(ran.err.contains("floor"), "the way out is not named: {ran:?}");
+        assert!(ran.err.contains("namespace"), "{ran:?}");
+    }
+}
+
+/// R51: less is had only where the operator says so, and the record says it.
+#[test]
+fn r51_an_accepted_weaker_tier_is_in_the_record() {
+    let place = Place::quick();
+    assert_eq!(place.exec(&["true"]).code, Some(0));
+    let shown = place.ran(["runs", "show", &place.ids()[0], "--json"]).json();
+    assert_eq!(
+        shown["meta"]["asked"],
+        json!({"tier": "namespace", "floor": "namespace", "surroundings": "none"})
+    );
+    assert_eq!(shown["meta"]["sandbox"]["tier"], "namespace");
+    assert_eq!(shown["result"]["sandbox"]["tier"], "namespace");
+}
+
+/// R51: the operator's word about the surroundings counts, and is recorded as such.
+#[test]
+fn r51_stated_surroundings_are_in_the_record() {
+    let place = Place::quick();
+    let ran = place.ran(["exec", "--tier", "namespace", "--surroundings", "microvm", "--", "true"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let shown = place.ran(["runs", "show", &place.ids()[0], "--json"]).json();
+    assert_eq!(shown["meta"]["asked"]["surroundings"], "microvm");
+    assert_ne!(shown["meta"]["accepted"]["because"]["by"], "tier", "{}", shown["meta"]["accepted"]);
+}
+
+/// R51: a Guild or a workspace cannot say it.
+#[test]
+fn r51_a_workspace_cannot_lower_the_floor() {
+    let place = Place::quick();
+    place.write("source/oubliette.toml", "[isolation]\nfloor = \"confined\"\ntier = \"namespace\"\n");
+    let ran = place.ran(["exec", "--tier", "namespace", "--workspace", "source", "--", "true"]);
+    ran.assert_refused(3, "floor");
+}
+
+/// R51, R52: the default is the strongest that works, and at least the floor.
+#[test]
+fn r51_auto_takes_a_tier_that_meets_the_floor() {
+    let place = Place::any();
+    assert_eq!(place.ran(["exec", "--", "true"]).code, Some(0));
+    assert_eq!(place.file_of_run("meta.json")["sandbox"]["tier"], "gvisor");
+}
+
+/// R57: what this version does not have is refused, never replaced.
+#[test]
+fn r57_tiers_that_are_not_there_are_refused() {
+    let place = Place::quick();
+    for tier in ["microvm", "confined"] {
+        let ran = place.ran(["exec", "--tier", tier, "--floor", "confined", "--", "true"]);
+        ran.assert_refused(3, tier);
+        assert!(ran.err.contains("not in this version"), "{ran:?}");
+        place.assert_whole("sandbox_error");
+        assert!(place.events_of("tool_start").is_empty());
+    }
+    place.ran(["exec", "--tier", "docker", "--", "true"]).assert_refused(2, "docker");
+}
+
+/// R57: `auto` with a floor that nothing here reaches is a refusal.
+#[test]
+fn r57_a_floor_that_nothing_reaches_is_a_refusal() {
+    let place = Place::quick();
+    place.ran(["exec", "--floor", "microvm", "--", "true"]).assert_refused(3, "microvm");
+    assert_eq!(place.ran(["doctor", "--floor", "microvm"]).code, Some(3));
+}
+
+everywhere! {
+    /// R30: from the host's side no process of a guest is root's.
+    fn r30_no_guest_process_is_root_on_the_host(place: &Place) {
+        let program = started(place, &mut place.exec_command(&[], &["sh", "-c", "touch ready; sleep 1000"]));
+        let guests = program.guests();
+        assert!(guests.len() >= 2, "{guests:?}");
+        for pid in guests {
+            let Ok(status) = std::fs::read_to_string(format!("/proc/{pid}/status")) else { continue };
+            let ids = status.lines().find(|l| l.starts_with("Uid:")).unwrap_or_default();
+            let none_is_root = ids.split_whitespace().skip(1).all(|id| id != "0");
+            assert!(none_is_root || !lives(pid), "{pid} {ids}: {status}");
+        }
+        program.signal(rustix::process::Signal::INT);
+        assert_eq!(program.ended().code, Some(5));
+    }
+}
+
+/// R52: each tier is there with what held, layer by layer, or why it is not.
+#[test]
+fn r52_doctor_tells_each_tier() {
+    let place = Place::any();
+    let told = place.ran(["doctor", "--json"]);
+    assert_eq!(told.code, Some(0), "{told:?}");
+    let json = told.json();
+    let tiers: Vec<&str> =
+        json["tiers"].as_array().unwrap().iter().map(|t| t["tier"].as_str().unwrap()).collect();
+    assert_eq!(tiers, ["microvm", "gvisor", "namespace", "confined"]);
+    for tier in json["tiers"].as_array().unwrap() {
+        let (report, problem) = (&tier["report"], &tier["problem"]);
+        assert!(report.is_object() != problem.is_string(), "{tier}");
+        assert!(report.is_object() || tier["remedy"].is_string(), "{tier}");
+        for layer in report["layers"].as_array().into_iter().flatten() {
+            assert!(["full", "part", "none"].map(Value::from).contains(&layer["state"]), "{layer}");
+            assert!(!layer["detail"].as_str().unwrap().is_empty(), "{layer}");
+        }
+    }
+    assert_eq!((&json["auto"], &json["floor"]), (&json!("gvisor"), &json!("gvisor")));
+}
+
+#[test]
+fn r52_doctor_tells_people_the_same() {
+    let place = Place::any();
+    let told = ran(&mut place.oubliette(["doctor"]));
+    assert_eq!((told.code, told.err.as_str()), (Some(0), ""));
+    for line in [
+        "tier microvm",
+        "tier gvisor",
+        "tier namespace",
+        "tier confined",
+        "network-namespace",
+        "floor gvisor",
+    ] {
+        assert!(told.out.contains(line), "{line} is not in {}", told.out);
+    }
+    let weaker = place.ran(["doctor", "--floor", "namespace"]);
+    assert!(weaker.out.contains("floor namespace: `auto` takes gvisor"), "{weaker:?}");
+}
+
+/// R57: a host without `runsc` has no such tier, and says what to install. Shown in a mount namespace of our own.
+#[test]
+fn r57_without_runsc_the_tier_is_refused_with_a_remedy() {
+    let place = Place::new("gvisor", Who::Own);
+    let program = place.bin().join("oubliette").display().to_string();
+    let hide = "for f in $(which -a runsc); do mount --bind /dev/null $f || exit 99; done; exec";
+    // An ordinary user is root of a namespace of its own for the mounts, and nobody's root afterwards.
+    let (own, back) = if rustix::process::geteuid().is_root() {
+        ("", "")
+    } else {
+        ("--map-root-user", "unshare --user --map-user=1000 --map-group=1000")
+    };
+    let script =
+        format!("exec unshare --mount {own} sh -c '{hide} {back} {program} exec --tier gvisor -- true'");
+    let ran = ran(place.command("sh".as_ref()).args(["-c", &script]));
+    ran.assert_refused(3, "runsc");
+}

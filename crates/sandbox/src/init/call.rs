@@ -204,11 +204,15 @@ impl Running {
     pub(super) fn advance(&mut self, kin: &Kin) -> bool {
         if let Some(since) = self.killed {
             let left = sweep::kill_below(self.supervisor, kin, &|_| true);
-            if left > 0 && since.elapsed() > SWEEP {
+            // A look at `/proc` misses what forks and ends faster than one can look. The supervisor cannot be
+            // fooled: it ends when the kernel says that nothing is below it.
+            let over = if kin.adopted { left == 0 } else { self.supervisor_gone };
+            if !over && since.elapsed() > SWEEP {
                 sweep::kill_everything();
             }
+            sweep::wake(self.supervisor);
             self.read_status();
-            return left == 0 && (self.ended.is_some() || self.supervisor_gone);
+            return over && (self.ended.is_some() || self.supervisor_gone);
         }
         let Some((_, at)) = self.ended else { return false };
         let streams_closed = self.stdout.is_none() && self.stderr.is_none();
@@ -224,6 +228,13 @@ impl Running {
             return false;
         }
         self.background = sweep::below(self.supervisor, kin);
+        if self.background == 0 && !self.supervisor_gone && !kin.adopted {
+            // The supervisor still waits for somebody. Who is not seen in all that time hides.
+            if at.elapsed() > DRAIN + SWEEP {
+                self.kill_all();
+            }
+            return false;
+        }
         true
     }
 

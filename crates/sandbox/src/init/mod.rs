@@ -208,8 +208,14 @@ impl Init {
             Err(e) => return Err(e),
         }
         while let Some(reaped) = sys::reap(false) {
+            let kept = self.keepers.contains(&reaped.pid);
             self.keepers.retain(|pid| *pid != reaped.pid);
             self.orphaned = true;
+            let ours = kept || self.calls.values().any(|call| call.supervisor() == reaped.pid);
+            if ours && matches!(reaped.ended, crate::Ended::Signal(_)) {
+                // Killed from inside. What was below it can no longer be told from anything else.
+                sweep::kill_everything();
+            }
             for call in self.calls.values_mut() {
                 call.reaped(&reaped);
             }

@@ -57,10 +57,22 @@ pub(super) fn kill_everything() {
     drop(sys::kill(-1, libc::SIGKILL));
 }
 
-/// Whether a process holds one of these pipes. One that cannot be looked at is taken to hold them.
+/// Lets a stopped supervisor go on: a guest may have stopped it, and it has an end to tell.
+pub(super) fn wake(supervisor: i32) {
+    // It may be gone.
+    drop(sys::kill(supervisor, libc::SIGCONT));
+}
+
+/// Whether a process holds one of these pipes. One that cannot be looked at is taken to hold them, and so is one
+/// without its first thread, whose descriptors are not to be seen there.
 pub(super) fn holds(pid: i32, pipes: &[u64; 2]) -> bool {
     let Ok(dir) = fs::read_dir(format!("/proc/{pid}/fd")) else { return true };
-    dir.filter_map(Result::ok).filter_map(|e| fs::read_link(e.path()).ok()).any(|target| {
+    let open: Vec<_> = dir.collect();
+    if open.is_empty() && !fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| has_first(&stat))
+    {
+        return true;
+    }
+    open.into_iter().filter_map(Result::ok).filter_map(|e| fs::read_link(e.path()).ok()).any(|target| {
         let text = target.to_string_lossy();
         pipes.iter().any(|inode| *text == format!("pipe:[{inode}]"))
     })
@@ -85,7 +97,14 @@ fn parse(pid: i32, stat: &str) -> Option<Seen> {
     let mut fields = rest.split_whitespace();
     let state = fields.next()?;
     let parent = fields.next()?.parse().ok()?;
-    Some(Seen { pid, parent, dead: matches!(state, "Z" | "X") })
+    // The first thread of a process may have ended while others go on: that is no dead process.
+    let threads: u32 = fields.nth(15).and_then(|n| n.parse().ok()).unwrap_or(1);
+    Some(Seen { pid, parent, dead: matches!(state, "Z" | "X") && threads <= 1 })
+}
+
+/// Whether the first thread of the process still runs.
+fn has_first(stat: &str) -> bool {
+    stat.rfind(')').is_some_and(|at| !stat[at + 1..].trim_start().starts_with(['Z', 'X']))
 }
 
 /// Kills what hangs at init itself and is no supervisor: a guest that kills its supervisor does not get away.
@@ -148,6 +167,14 @@ mod tests {
     fn a_process_name_with_brackets_does_not_hide_its_parent() {
         let seen = parse(7, "7 (a) b) S) R 3 7 7 0 -1").unwrap();
         assert_eq!(seen, Seen { pid: 7, parent: 3, dead: false });
+    }
+
+    #[test]
+    fn a_process_without_its_first_thread_is_alive() {
+        let stat = |threads| format!("7 (x) Z 3 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 {threads} 0 1");
+        assert!(!parse(7, &stat(2)).unwrap().dead);
+        assert!(parse(7, &stat(1)).unwrap().dead);
+        assert!(!has_first(&stat(2)));
     }
 
     #[test]

@@ -4,6 +4,7 @@
 
 mod calls;
 mod files;
+mod hiding;
 mod limits;
 mod refusal;
 mod teardown;

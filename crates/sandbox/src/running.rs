@@ -92,15 +92,23 @@ impl Running {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let before = self.counters().await;
         let began = Instant::now();
-        let arrivals = self.channel.start(id, &call.job, &call.stdin).await.map_err(lost)?;
+        let start = self.channel.start(id, &call.job, &call.stdin);
+        let Ok(started) = tokio::time::timeout(call.timeout.max(GRACE), start).await else {
+            // A frame half sent cannot be taken back, and an init that does not read is not ours any more.
+            drop(self.lease.host.kill(self.lease.id));
+            return Err(SandboxError::Lost { doing: "it does not take the call".to_owned() });
+        };
+        let arrivals = started.map_err(lost)?;
         let mut watch = Watch { arrivals, bytes: [0, 0], cap: call.output, stopped: None };
         let end = self.follow(id, call, cancel, &mut watch, on_output).await;
         self.channel.forget(id);
-        let after = if end.is_some() { self.counters().await } else { None };
+        let after = self.counters().await;
         let [stdout_bytes, stderr_bytes] = watch.bytes;
         let ended = end.as_ref().map_or(Ended::Unknown, |e| e.ended);
         let stopped_by = match (watch.stopped, &end) {
             (Some(stopped), _) => stopped,
+            // Where memory is short the kernel may take init itself, or an engine.
+            (None, None) if rose(before, after, |c| c.oom_kills) => StoppedBy::Memory,
             (None, None) => StoppedBy::SandboxLost,
             (None, Some(end)) => stopped_by(end, before, after),
         };
@@ -135,12 +143,17 @@ impl Running {
         };
         watch.stopped = Some(struck);
         // What is printed while dying is counted, not kept.
-        if self.channel.kill(id).await.is_ok() {
-            let mut count = |_: Stream, _: &[u8]| {};
-            watch.cap = u64::MAX;
-            if let Ok(Over::End(end)) = tokio::time::timeout(GRACE, watch.until_end(&mut count)).await {
-                return Some(end);
+        let mut count = |_: Stream, _: &[u8]| {};
+        watch.cap = u64::MAX;
+        let killed = async {
+            self.channel.kill(id).await.ok()?;
+            match watch.until_end(&mut count).await {
+                Over::End(end) => Some(end),
+                Over::TooMuch | Over::Lost => None,
             }
+        };
+        if let Ok(Some(end)) = tokio::time::timeout(GRACE, killed).await {
+            return Some(end);
         }
         // Init does not obey: it is not ours any more.
         drop(self.lease.host.kill(self.lease.id));
@@ -164,14 +177,13 @@ impl Running {
         report
     }
 
-    /// The kernel's kill counters now; none when the sandbox is gone.
+    /// The kernel's kill counters now, or the last ones of a sandbox that is gone; none when that is known.
     async fn counters(&self) -> Option<Counters> {
         let mut tells = self.tells.lock().await;
         self.lease.host.count(self.lease.id).ok()?;
         while let Ok(Some(tell)) = tokio::time::timeout(GONE, tells.recv()).await {
             match tell {
-                Tell::Counted { counters, .. } => return Some(counters),
-                Tell::Gone { .. } => return None,
+                Tell::Counted { counters, .. } | Tell::Gone { counters, .. } => return Some(counters),
                 Tell::Launched { .. } | Tell::Failed { .. } => {}
             }
         }
@@ -181,10 +193,7 @@ impl Running {
 
 /// What ended a call that none of our own bounds ended: exit causes and counters only.
 fn stopped_by(end: &End, before: Option<Counters>, after: Option<Counters>) -> StoppedBy {
-    let rose = |of: fn(&Counters) -> u64| match (before, after) {
-        (Some(before), Some(after)) => of(&after) > of(&before),
-        _ => false,
-    };
+    let rose = |of| rose(before, after, of);
     if end.too_many_processes {
         return StoppedBy::Processes;
     }
@@ -197,6 +206,10 @@ fn stopped_by(end: &End, before: Option<Counters>, after: Option<Counters>) -> S
         Ended::Signal(libc::SIGXFSZ) => StoppedBy::Disk,
         Ended::Signal(_) | Ended::Unknown => StoppedBy::Signal,
     }
+}
+
+fn rose(before: Option<Counters>, after: Option<Counters>, of: fn(&Counters) -> u64) -> bool {
+    before.zip(after).is_some_and(|(before, after)| of(&after) > of(&before))
 }
 
 struct Watch {

@@ -87,3 +87,13 @@ on_every_tier! {
         assert!(busy > wall / 5, "the look from outside sees nothing: {busy} ms in {wall} ms");
     }
 }
+
+on_every_tier! {
+    fn r38_memory_that_no_program_holds_is_told_as_memory_all_the_same(inside: &Inside) {
+        let inside = &Inside::with(inside.tier, |plan| plan.limits.memory = 96 << 20);
+        if holds(inside, "memory") {
+            let ran = inside.sh("head -c 200000000 /dev/zero > /tmp/big; echo alive");
+            assert_eq!(ran.outcome.stopped_by, StoppedBy::Memory, "{:?}", ran.outcome);
+        }
+    }
+}

@@ -112,3 +112,25 @@ fn a_guest_that_breaks_the_protocol_loses_its_sandbox_and_nothing_else() {
         assert_eq!(inside.sh("echo alive").out, "alive\n", "{tier}");
     }
 }
+
+/// What an executor cannot tell from an init that a guest has taken over.
+#[test]
+fn an_init_that_does_not_read_any_more_costs_a_bounded_wait() {
+    let inside = Inside::new(Tier::Namespace);
+    let forker = inside.host.forker_id();
+    let children = fs::read_to_string(format!("/proc/{forker}/task/{forker}/children")).unwrap();
+    let init = rustix::process::Pid::from_raw(children.trim().parse().unwrap()).unwrap();
+    rustix::process::kill_process(init, rustix::process::Signal::STOP).unwrap();
+    let (_give, cancel) = sandbox::Cancel::new();
+    let call = sandbox::Call {
+        job: crate::shell("true"),
+        stdin: vec![b'x'; 1 << 20],
+        timeout: std::time::Duration::from_secs(1),
+        output: 99,
+    };
+    let began = std::time::Instant::now();
+    let ended = inside.block_on(inside.running().run(&call, &cancel, &mut |_, _| {}));
+    assert!(ended.is_err(), "{ended:?}");
+    assert!(began.elapsed() < std::time::Duration::from_secs(20), "{:?}", began.elapsed());
+    wait_until_nothing_is_below(forker);
+}

@@ -112,14 +112,34 @@ impl Cgroup {
     /// Removes the groups; their processes must be gone. Says what could not be removed.
     pub(crate) fn remove(&mut self) -> io::Result<()> {
         let mut last = Ok(());
-        for (_, folder) in self.folders.drain(..) {
-            match fs::remove_dir(&folder) {
-                Err(e) if e.kind() != io::ErrorKind::NotFound => last = Err(e),
-                _ => {}
+        self.folders.retain(|(_, folder)| match fs::remove_dir(folder) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => {
+                last = Err(e);
+                true
             }
-        }
+            Err(_) | Ok(()) => false,
+        });
         last
     }
+}
+
+/// Removes empty groups that a forker left which was killed before it could. Those in use cannot be removed.
+pub(crate) fn sweep() {
+    for own in own_groups() {
+        let Ok(dir) = fs::read_dir(&own.folder) else { continue };
+        for entry in dir.flatten() {
+            let name = entry.file_name();
+            if name.to_str().and_then(maker).is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+                // Another start may be quicker.
+                drop(fs::remove_dir(entry.path()));
+            }
+        }
+    }
+}
+
+/// The forker that made a group of this name.
+fn maker(name: &str) -> Option<u32> {
+    name.strip_prefix(PREFIX)?.split_once('-')?.0.parse().ok()
 }
 
 /// What the pids controller is set to.
@@ -257,6 +277,18 @@ mod tests {
                 ("v1", "cpu", "/sys/fs/cgroup/cpu/"),
             ]
         );
+    }
+
+    #[test]
+    fn a_group_that_is_busy_once_is_removed_the_next_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("group");
+        fs::create_dir_all(folder.join("busy")).unwrap();
+        let mut group = Cgroup { folders: vec![("pids", folder.clone())], ..Cgroup::default() };
+        assert!(group.remove().is_err());
+        fs::remove_dir(folder.join("busy")).unwrap();
+        group.remove().unwrap();
+        assert!(!folder.exists());
     }
 
     #[test]

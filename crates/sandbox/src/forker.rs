@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, poll};
 
-use crate::cgroup::Cgroup;
+use crate::cgroup::{self, Cgroup};
 use crate::inside::{self, Taken};
 use crate::launch::{BASE_ID, Backend, GUEST_ID, ID_COUNT, Launch};
 use crate::message::{Ask, Tell, receive, send};
@@ -50,6 +50,7 @@ struct Child {
 impl Forker {
     fn new() -> io::Result<Forker> {
         let socket = io::stdin().as_fd().try_clone_to_owned()?;
+        cgroup::sweep();
         Ok(Forker { socket, children: sys::child_signals()?, boxes: BTreeMap::new() })
     }
 
@@ -209,7 +210,7 @@ fn remove_patiently(cgroup: &mut Cgroup) {
     for _ in 0..50 {
         match cgroup.remove() {
             Ok(()) => return,
-            Err(_) => std::thread::yield_now(),
+            Err(_) => std::thread::sleep(std::time::Duration::from_millis(2)),
         }
     }
 }

@@ -134,3 +134,15 @@ fn an_init_that_does_not_read_any_more_costs_a_bounded_wait() {
     assert!(began.elapsed() < std::time::Duration::from_secs(20), "{:?}", began.elapsed());
     wait_until_nothing_is_below(forker);
 }
+
+#[test]
+fn groups_that_a_killed_forker_left_are_removed_by_the_next_start() {
+    let inside = Inside::new(Tier::Namespace);
+    let forker = inside.host.forker_id();
+    let pid = rustix::process::Pid::from_raw(i32::try_from(forker).unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    drop(inside);
+    let mut next = Inside::new(Tier::Namespace);
+    next.destroy();
+    assert_eq!(inventory(Some(forker)).groups, BTreeSet::new());
+}

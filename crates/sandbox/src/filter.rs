@@ -310,11 +310,9 @@ const SOCKETS: &[c_long] = &[
 ];
 
 const IPC: &[c_long] = &[
-    libc::SYS_semget,
     libc::SYS_semop,
     libc::SYS_semctl,
     libc::SYS_semtimedop,
-    libc::SYS_msgget,
     libc::SYS_msgsnd,
     libc::SYS_msgrcv,
     libc::SYS_msgctl,
@@ -351,9 +349,17 @@ const SYSTEM: &[c_long] = &[libc::SYS_uname, libc::SYS_sysinfo, libc::SYS_getran
 
 // `sched_setaffinity` is allowed only where a cgroup counts processor time: elsewhere affinity itself is the bound.
 
-/// Memory that no process maps and no per-process bound counts: allowed only where a cgroup counts it.
-const UNCOUNTED_MEMORY: &[c_long] =
-    &[libc::SYS_memfd_create, libc::SYS_shmget, libc::SYS_shmat, libc::SYS_shmdt, libc::SYS_shmctl];
+/// Memory that no process maps and no per-process bound counts, the kernel's own for semaphores and messages
+/// included: allowed only where a cgroup counts it.
+const UNCOUNTED_MEMORY: &[c_long] = &[
+    libc::SYS_memfd_create,
+    libc::SYS_shmget,
+    libc::SYS_shmat,
+    libc::SYS_shmdt,
+    libc::SYS_shmctl,
+    libc::SYS_semget,
+    libc::SYS_msgget,
+];
 
 /// Answered with `ENOSYS`, for the sake of a clean older way.
 const ABSENT: &[c_long] =
@@ -380,7 +386,20 @@ type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 pub(crate) fn apply(held: Held) -> Result<(), seccompiler::Error> {
     // The kernel asks every filter and takes the sternest answer; of two errors, the one installed last.
     apply_filter(&allow_list(held)?)?;
+    apply_filter(&core_limit()?)?;
     apply_filter(&absent()?)
+}
+
+/// Setting the limit of core files "succeeds" and does nothing: see `limits` of the way in, whose 1 must stay. A
+/// program that turns core files off must not fail for it; they are off.
+fn core_limit() -> Result<BpfProgram, seccompiler::Error> {
+    let core = u64::from(libc::RLIMIT_CORE);
+    let given = SeccompCondition::new(2, SeccompCmpArgLen::Qword, SeccompCmpOp::Ne, 0)?;
+    let rules = Rules::from([
+        (libc::SYS_setrlimit, vec![only(0, SeccompCmpOp::Eq, core)?]),
+        (libc::SYS_prlimit64, vec![SeccompRule::new(vec![condition(1, SeccompCmpOp::Eq, core)?, given])?]),
+    ]);
+    Ok(SeccompFilter::new(rules, SeccompAction::Allow, errno(0), arch())?.try_into()?)
 }
 
 /// Answers `lgetxattr` and `llistxattr` with `ENOTSUP`: closes a fault of an engine that programs trip over.

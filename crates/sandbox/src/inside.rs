@@ -271,7 +271,8 @@ fn streams(start: &mut Start<'_>) -> Result<(), Failure> {
 /// Bounds that both tiers get from outside.
 fn limits(launch: &Launch, held: Held) -> io::Result<()> {
     let bounds = &launch.bounds;
-    sys::set_limit(libc::RLIMIT_CORE, 0, 0)?;
+    // Not 0: a host whose `core_pattern` is a pipe starts its handler, as root and outside, for every limit but 1.
+    sys::set_limit(libc::RLIMIT_CORE, 1, 1)?;
     sys::set_limit(libc::RLIMIT_NOFILE, 1024, 4096)?;
     sys::set_limit(libc::RLIMIT_MEMLOCK, 64 << 10, 64 << 10)?;
     // gVisor holds its guest's memory in one process and reserves far more than it uses.

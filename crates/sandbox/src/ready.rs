@@ -201,7 +201,11 @@ fn limits(tier: Tier, seen: &Outside, bounds: &Bounds) -> Vec<Layer> {
     } else {
         part(
             "memory",
-            format!("{memory} MiB for each process, not for their sum: no cgroup ({})", seen.cgroup.missing),
+            format!(
+                "{memory} MiB of private memory for each process, not for their sum, shared memory not counted: \
+                 no cgroup ({})",
+                seen.cgroup.missing
+            ),
         )
     }];
     layers.push(match (tier, has("pids")) {

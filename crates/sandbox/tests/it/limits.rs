@@ -65,6 +65,26 @@ fn memory_that_no_process_owns_is_refused_where_no_cgroup_counts_it() {
 }
 
 #[test]
+fn kernel_memory_of_semaphores_and_messages_is_refused_where_no_cgroup_counts_it() {
+    let inside = Inside::new(Tier::Namespace);
+    let ran = inside.python(
+        "import ctypes\nl=ctypes.CDLL(None)\nprint(l.semget(0,1,0o600) >= 0, l.msgget(0,0o600) >= 0)",
+    );
+    let expected = if holds(&inside, "memory") { "True True\n" } else { "False False\n" };
+    assert_eq!(ran.out, expected);
+}
+
+/// A host whose `core_pattern` is a pipe starts its handler for every limit but 1.
+#[test]
+fn no_crash_of_a_guest_starts_a_handler_on_the_host() {
+    let inside = Inside::new(Tier::Namespace);
+    let ran = inside.python(
+        "import resource as r\nr.setrlimit(r.RLIMIT_CORE, (0, 0))\nprint(r.getrlimit(r.RLIMIT_CORE))",
+    );
+    assert_eq!(ran.out, "(1, 1)\n", "{}", ran.err);
+}
+
+#[test]
 fn the_wall_clock_of_the_sandbox_ends_a_call_that_had_more_time() {
     let inside = Inside::with(Tier::Namespace, |plan| plan.limits.wall = Duration::from_millis(700));
     let ran = inside.call(shell("sleep 60"), b"", Duration::from_secs(50), 99);

@@ -210,7 +210,6 @@ const PROCESSES: &[c_long] = &[
     libc::SYS_ioprio_set,
     libc::SYS_getrlimit,
     libc::SYS_setrlimit,
-    libc::SYS_prlimit64,
     libc::SYS_getrusage,
     libc::SYS_times,
     libc::SYS_prctl,
@@ -365,8 +364,10 @@ const UNCOUNTED_MEMORY: &[c_long] = &[
 const ABSENT: &[c_long] =
     &[libc::SYS_clone3, libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register];
 
-/// Socket families: within the sandbox, its loopback, and the read-only part of netlink that tells of it.
+/// Socket families: within the sandbox and its loopback.
 const FAMILIES: [c_int; 3] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6];
+/// Protocols of them: the default one, TCP and UDP. Others are seldom used parts of the kernel, loaded on demand.
+const PROTOCOLS: [c_int; 3] = [0, libc::IPPROTO_TCP, libc::IPPROTO_UDP];
 
 /// Every namespace that a clone could ask for.
 const NEW_NAMESPACES: u64 = (libc::CLONE_NEWUSER
@@ -441,6 +442,10 @@ fn allow_list(held: Held) -> Result<BpfProgram, seccompiler::Error> {
         vec![only(0, SeccompCmpOp::Eq, u64::from(libc::AF_UNIX.unsigned_abs()))?],
     );
     rules.insert(libc::SYS_ioctl, ioctls()?);
+    // The kernel lets a user set the limits of all its processes, init among them: only its own here.
+    let nothing = SeccompCondition::new(2, SeccompCmpArgLen::Qword, SeccompCmpOp::Eq, 0)?;
+    let reads = SeccompRule::new(vec![nothing])?;
+    rules.insert(libc::SYS_prlimit64, vec![only(0, SeccompCmpOp::Eq, 0)?, reads]);
     // The default persona and the two that only change address randomisation.
     rules.insert(
         libc::SYS_personality,
@@ -458,10 +463,13 @@ fn sockets() -> Result<Vec<SeccompRule>, seccompiler::Error> {
     let mut rules = Vec::new();
     for family in FAMILIES {
         for kind in [libc::SOCK_STREAM, libc::SOCK_DGRAM, libc::SOCK_SEQPACKET] {
-            rules.push(SeccompRule::new(vec![
-                condition(0, SeccompCmpOp::Eq, u64::from(family.unsigned_abs()))?,
-                condition(1, SeccompCmpOp::MaskedEq(SOCK_TYPE_MASK), u64::from(kind.unsigned_abs()))?,
-            ])?);
+            for protocol in PROTOCOLS {
+                rules.push(SeccompRule::new(vec![
+                    condition(0, SeccompCmpOp::Eq, u64::from(family.unsigned_abs()))?,
+                    condition(1, SeccompCmpOp::MaskedEq(SOCK_TYPE_MASK), u64::from(kind.unsigned_abs()))?,
+                    condition(2, SeccompCmpOp::Eq, u64::from(protocol.unsigned_abs()))?,
+                ])?);
+            }
         }
     }
     rules.push(SeccompRule::new(vec![
@@ -471,11 +479,12 @@ fn sockets() -> Result<Vec<SeccompRule>, seccompiler::Error> {
     Ok(rules)
 }
 
-/// Every ioctl but those that put words into another terminal's mouth.
+/// Every ioctl but those that put words into another terminal's mouth, or load a line discipline.
 fn ioctls() -> Result<Vec<SeccompRule>, seccompiler::Error> {
     const TIOCLINUX: u64 = 0x541c;
     let not = |nr: u64| condition(1, SeccompCmpOp::Ne, nr);
-    Ok(vec![SeccompRule::new(vec![not(libc::TIOCSTI)?, not(TIOCLINUX)?, not(libc::TIOCCONS)?])?])
+    let refused = [libc::TIOCSTI, TIOCLINUX, libc::TIOCCONS, libc::TIOCSETD];
+    Ok(vec![SeccompRule::new(refused.into_iter().map(not).collect::<Result<_, _>>()?)?])
 }
 
 fn condition(arg: u8, op: SeccompCmpOp, value: u64) -> Result<SeccompCondition, seccompiler::Error> {

@@ -124,3 +124,33 @@ fn a_setuid_file_gives_nothing() {
         assert_eq!(inside.sh("./suid -u").out, plain, "{tier}");
     }
 }
+
+/// Same user, so the kernel would let it: an init without descriptors loses the sandbox.
+#[test]
+fn a_guest_cannot_lower_the_limits_of_init_but_its_own() {
+    let inside = Inside::new(Tier::Namespace);
+    let ran = inside.python(
+        "import resource as r
+r.setrlimit(r.RLIMIT_NOFILE, (99, 99)); print(r.getrlimit(r.RLIMIT_NOFILE)[1])
+print(len(r.prlimit(1, r.RLIMIT_NOFILE)))
+try: r.prlimit(1, r.RLIMIT_NOFILE, (3, 3)); print('set')
+except PermissionError: print('refused')",
+    );
+    assert_eq!(ran.out, "99\n2\nrefused\n", "{}", ran.err);
+    assert_eq!(inside.sh("echo alive").out, "alive\n");
+}
+
+#[test]
+fn seldom_used_protocols_and_line_disciplines_are_not_to_be_had() {
+    let inside = Inside::new(Tier::Namespace);
+    let ran = inside.python(
+        "import fcntl,os,socket,struct
+for kind, protocol in [(1, 0), (1, 6), (2, 17), (1, 262), (2, 136), (1, 132)]:
+    try: socket.socket(2, kind, protocol); print('made')
+    except OSError as e: print(e.errno)
+a, b = os.openpty()
+try: fcntl.ioctl(b, 0x5423, struct.pack('i', 27)); print('set')
+except OSError as e: print(e.errno)",
+    );
+    assert_eq!(ran.out, "made\nmade\nmade\n1\n1\n1\n1\n", "{}", ran.err);
+}

@@ -329,8 +329,8 @@ fn repository(path: &Path) -> Option<PathBuf> {
 /// Also the names that other file systems take for `.git`; git refuses a whole patch for one of them.
 fn is_git(name: &OsStr) -> bool {
     let name = name.to_string_lossy().to_lowercase();
-    let name: String =
-        name.chars().filter(|c| !is_invisible(*c) && !matches!(c, '\u{200c}' | '\u{200d}')).collect();
+    let ignored = |c: char| is_invisible(c) || matches!(c, '\u{200c}' | '\u{200d}' | '\u{206a}'..='\u{206f}');
+    let name: String = name.chars().filter(|c| !ignored(*c)).collect();
     let name = name.split(':').next().unwrap_or("").trim_end_matches(['.', ' ']);
     name == ".git" || name == "git~1"
 }

@@ -84,11 +84,11 @@ fn a_hard_link_within_the_workspace_is_a_file() {
 fn r3_a_hook_planted_in_a_repository_is_not_taken() {
     let refused = refusals(|p| {
         write(&p.work, ".git/hooks/pre-commit", "#!/bin/sh\n");
-        for odd in ["d/.GIT", "git~1", ".git . ", ".g\u{200c}it", ".git::$INDEX_ALLOCATION"] {
+        for odd in ["d/.GIT", "git~1", ".git . ", ".g\u{200c}it", ".g\u{206a}it", ".git::$INDEX_ALLOCATION"] {
             write(&p.work, format!("{odd}/config"), "[core]\n");
         }
     });
-    assert_eq!(refused.len(), 6, "{refused:?}");
+    assert_eq!(refused.len(), 7, "{refused:?}");
     assert!(refused[0].starts_with(".git: changes to a repository's own files"));
 }
 

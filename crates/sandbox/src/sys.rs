@@ -180,11 +180,16 @@ pub(crate) fn ignore_terminal_signals() {
 
 /// Closes every descriptor from `first` on.
 pub(crate) fn close_from(first: u32) {
-    // SAFETY: the callers own no descriptor above `first` through a Rust value that they use again.
-    let result = unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, 0u32) };
+    close_between(first, u32::MAX);
+}
+
+/// Closes every descriptor from `first` to `last`.
+pub(crate) fn close_between(first: u32, last: u32) {
+    // SAFETY: the callers own no descriptor of these through a Rust value that they use again.
+    let result = unsafe { libc::syscall(libc::SYS_close_range, first, last, 0u32) };
     if result < 0 {
         // Older kernels: one by one, up to what a fresh process of ours can hold.
-        for fd in first..1024 {
+        for fd in first..=last.min(1023) {
             // SAFETY: as above.
             unsafe { libc::close(RawFd::try_from(fd).unwrap_or(-1)) };
         }

@@ -6,7 +6,7 @@
 
 use std::ffi::CString;
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::PollFlags;
@@ -24,6 +24,9 @@ use crate::{Ended, Job, Usage};
 const DRAIN: Duration = Duration::from_millis(200);
 /// How long a killed call may take to be gone before everything in the sandbox is killed with it.
 const SWEEP: Duration = Duration::from_secs(2);
+
+/// Descriptors of a supervisor start here; init has fewer.
+const HIGH: i32 = 768;
 
 /// A call under way.
 pub(super) struct Running {
@@ -64,7 +67,9 @@ pub(super) fn start(
     match sys::fork()? {
         Fork::Child => {
             drop((in_write, out_read, err_read, status_read));
-            supervise(job, env, bounds, in_read, [out_write, err_write], status_write)
+            let own = [in_read.into(), out_write.into(), err_write.into(), status_write.into()];
+            let Ok([stdin, stdout, stderr, status]) = keep_only(own) else { sys::exit_now(70) };
+            supervise(job, env, bounds, stdin.into(), [stdout.into(), stderr.into()], status.into())
         }
         Fork::Parent(supervisor) => {
             drop((in_read, out_write, err_write, status_write));
@@ -261,6 +266,18 @@ impl Running {
         };
         (rest, end)
     }
+}
+
+/// Gives up everything of init but these: its channel, and pipes of other calls, which would not end otherwise.
+fn keep_only(own: [OwnedFd; 4]) -> io::Result<[OwnedFd; 4]> {
+    let mut high = Vec::with_capacity(own.len());
+    for fd in &own {
+        high.push(rustix::io::fcntl_dupfd_cloexec(fd, HIGH)?);
+    }
+    // Closed with the rest.
+    std::mem::forget(own);
+    sys::close_between(3, HIGH.unsigned_abs() - 1);
+    high.try_into().map_err(|_| io::ErrorKind::InvalidInput.into())
 }
 
 /// The supervisor: reaper of everything the call starts. It ends when nothing of the call is left.

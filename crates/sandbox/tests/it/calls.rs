@@ -173,3 +173,30 @@ for _ in range(100):
         }
     }
 }
+
+/// Descriptors of one call must not live on in the helpers of another.
+#[test]
+fn standard_input_ends_while_another_call_runs() {
+    let inside = crate::Inside::new(policy::Tier::Namespace);
+    let (_give, cancel) = Cancel::new();
+    let call = |line: &str, stdin: Vec<u8>| Call {
+        job: shell(line),
+        stdin,
+        timeout: Duration::from_secs(30),
+        output: 999,
+    };
+    // The first does not read until the second is there, and the second lives until the first is over.
+    let a = call("until [ -e b ]; do sleep 0.05; done; wc -c; touch a", vec![b'x'; 1 << 20]);
+    let b = call("touch b; until [ -e a ]; do sleep 0.05; done", Vec::new());
+    let mut out = Vec::new();
+    let mut nothing = |_, _: &[u8]| {};
+    let (a, b) = inside.block_on(async {
+        let mut first = |_, piece: &[u8]| out.extend_from_slice(piece);
+        tokio::join!(
+            inside.running().run(&a, &cancel, &mut first),
+            inside.running().run(&b, &cancel, &mut nothing)
+        )
+    });
+    assert_eq!((a.unwrap().stopped_by, b.unwrap().stopped_by), (StoppedBy::Exit, StoppedBy::Exit));
+    assert_eq!(String::from_utf8_lossy(&out).trim(), "1048576");
+}

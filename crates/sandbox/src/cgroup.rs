@@ -4,12 +4,15 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use crate::launch::{Backend, Bounds, CgroupSeen, Counters, Held};
 
 const CONTROLLERS: [&str; 3] = ["memory", "pids", "cpu"];
 /// Microseconds of one accounting period, the kernel's default.
 const PERIOD_US: u64 = 100_000;
+/// A group is empty for a moment before its sandbox enters it, far shorter than this.
+const YOUNG: Duration = Duration::from_secs(2);
 /// Prefix of every group of ours, so that leftovers can be told.
 const PREFIX: &str = "oubliette-";
 
@@ -129,7 +132,11 @@ pub(crate) fn sweep() {
         let Ok(dir) = fs::read_dir(&own.folder) else { continue };
         for entry in dir.flatten() {
             let name = entry.file_name();
-            if name.to_str().and_then(maker).is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+            // A young one may be of a forker whose number means nothing here, in another pid namespace.
+            let made = entry.metadata().and_then(|m| m.modified()).ok();
+            let old = made.and_then(|at| at.elapsed().ok()).is_some_and(|age| age > YOUNG);
+            let gone = |pid| !Path::new(&format!("/proc/{pid}")).exists();
+            if old && name.to_str().and_then(maker).is_some_and(gone) {
                 // Another start may be quicker.
                 drop(fs::remove_dir(entry.path()));
             }

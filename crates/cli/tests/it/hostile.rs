@@ -6,7 +6,7 @@ use serde_json::json;
 use testkit::{Reply, Script, Tree};
 
 use crate::place::{Place, act, finish, sh};
-use crate::process::lives;
+use crate::process::running;
 use crate::{Who, everywhere};
 
 /// A text of the host that no guest may see.
@@ -39,7 +39,11 @@ fn attacks(place: &Place) -> Vec<Reply> {
         act("write_file", json!({"path": "leaves/made", "content": "pwned"})),
         act("write_file", json!({"path": "dangling", "content": "pwned"})),
         act("read_file", json!({"path": "leaves/secret"})),
-        sh(&format!("ln -s {outside} out; ln -s {outside}/made new; ln -s / root; echo linked")),
+        sh(&format!(
+            "ln -s {outside} out; ln -s {outside}/made new; ln -s / root; ln -s /proc/self/root magic; echo linked"
+        )),
+        act("read_file", json!({"path": "magic/etc/passwd"})),
+        act("write_file", json!({"path": format!("magic{outside}/made"), "content": "pwned"})),
         act("write_file", json!({"path": "out/made", "content": "pwned"})),
         act("write_file", json!({"path": "new", "content": "pwned"})),
         act("edit_file", json!({"path": "out/secret", "old": CANARY, "new": "pwned"})),
@@ -108,13 +112,7 @@ fn system() -> Vec<Option<Vec<u8>>> {
 
 /// Processes of the host that sleep exactly as long as this place's guests are told to.
 fn sleepers(place: &Place) -> Vec<u32> {
-    let wanted = format!("sleep\0{}\0", place.odd_number());
-    let processes = fs::read_dir("/proc").unwrap().flatten();
-    processes
-        .filter_map(|e| e.file_name().to_str()?.parse::<u32>().ok())
-        .filter(|pid| fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|c| c == wanted.as_bytes()))
-        .filter(|pid| lives(*pid))
-        .collect()
+    running(&["sleep", &place.odd_number()])
 }
 
 /// R19, R20: what one run plants for the next is not there for it, and neither is the first run itself.
@@ -174,5 +172,29 @@ fn r8_killing_every_process_inside_ends_at_most_the_own_sandbox() {
             _ => panic!("{tier}: {ran:?}"),
         }
         assert_eq!(place.exec(&["true"]).code, Some(0), "{tier}: the next run works");
+    }
+}
+
+/// R13, W2: a link that comes and goes under a write never carries it outside.
+#[test]
+fn w2_a_race_of_links_never_leads_a_write_outside() {
+    for tier in ["namespace", "gvisor"] {
+        let place = Place::new(tier, Who::Own);
+        place.guild(&["run_shell", "write_file", "finish"]);
+        plant(&place);
+        let outside = place.path("outside");
+        let before = Tree::of(&outside).unwrap();
+        let swap = format!(
+            "(while :; do mkdir swap; rm -rf swap; ln -s {} swap; rm swap; done) >/dev/null 2>&1 & echo racing",
+            outside.display()
+        );
+        let writes =
+            (0..25).map(|n| act("write_file", json!({"path": "swap/made", "content": n.to_string()})));
+        let model =
+            Script::new([sh(&swap)].into_iter().chain(writes).chain([finish()])).n_ctx(Some(200_000)).start();
+        let ran = place.run(&model.base_url());
+        assert_eq!((ran.code, model.left()), (Some(0), 0), "{tier}: {ran:?}");
+        assert!(before.differences(&Tree::of(&outside).unwrap()).is_empty(), "{tier}");
+        place.assert_whole("finished");
     }
 }

@@ -1,11 +1,13 @@
 //! Ctrl-C, SIGTERM, kill -9: whatever ends the program, nothing of its sandboxes stays and the record tells.
 
+use std::os::unix::process::ExitStatusExt;
+
 use rustix::process::Signal;
 use serde_json::json;
 use testkit::Script;
 
 use crate::place::{Place, finish, sh};
-use crate::process::{assert_nothing_left, groups, mounts, started};
+use crate::process::{assert_nothing_left, begun, groups, mounts, started, until};
 use crate::{Who, everywhere};
 
 const SLEEPER: [&str; 3] = ["sh", "-c", "setsid sleep 1000 & touch ready; sleep 1000"];
@@ -14,8 +16,8 @@ everywhere! {
     /// R56: one sandbox for each execution, and nothing of it afterwards.
     fn r56_after_exec_nothing_is_left_and_nothing_is_shared(place: &Place) {
         let before = mounts();
-        let mut command = place.exec_command(&[], &["sh", "-c", "touch ready /tmp/left /dev/shm/left; cat; echo over"]);
-        let program = started(place, command.arg("x"));
+        let mut command = place.exec_command(&[], &["sh", "-c", "touch ready /tmp/left /dev/shm/left; sleep 0.3"]);
+        let program = started(place, &mut command);
         let (forker, guests) = (program.forker, program.guests());
         assert_eq!(program.ended().code, Some(0));
         assert_nothing_left(forker, &guests);
@@ -42,7 +44,7 @@ everywhere! {
         let (forker, guests) = (program.forker, program.guests());
         assert!(guests.len() >= 2, "{guests:?}");
         program.signal(Signal::KILL);
-        program.killed();
+        assert_eq!(program.output().status.signal(), Some(9));
         assert_nothing_left(forker, &guests);
         let id = &place.ids()[0];
         let verified = place.ran(["runs", "verify", id]);
@@ -81,7 +83,7 @@ fn ctrl_c_ends_a_run_that_waits_for_its_model() {
     let late = testkit::Reply::After(std::time::Duration::from_secs(100), Box::new(finish()));
     let model = Script::new([sh("touch ready"), late]).start();
     let program = started(&place, &mut place.run_command(&model.base_url()));
-    crate::process::until("the second question", || model.asked().len() == 2);
+    until("the second question", || model.asked().len() == 2);
     program.signal(Signal::INT);
     let ran = program.ended();
     assert_eq!(ran.code, Some(5), "{ran:?}");
@@ -111,6 +113,35 @@ fn a_second_signal_leaves_nothing_either() {
         let ran = program.ended();
         assert!([Some(130), Some(5)].contains(&ran.code), "{tier}: {ran:?}");
         assert_nothing_left(forker, &guests);
+    }
+}
+
+/// Ctrl-C while the sandbox is still being made.
+#[test]
+fn ctrl_c_during_the_start_leaves_nothing() {
+    for tier in ["namespace", "gvisor"] {
+        let place = Place::new(tier, Who::Own);
+        let program = begun(&mut place.exec_command(&[], &SLEEPER));
+        until("the run has a folder", || !place.ids().is_empty());
+        let forker = program.forker;
+        program.signal(Signal::INT);
+        let ran = program.ended();
+        assert_eq!(ran.code, Some(5), "{tier}: {ran:?}");
+        assert_nothing_left(forker, &[].into());
+        place.assert_whole("cancelled");
+    }
+}
+
+/// A signal before anything has begun.
+#[test]
+fn a_signal_at_once_leaves_nothing() {
+    for signal in [Signal::INT, Signal::TERM, Signal::KILL, Signal::HUP] {
+        let place = Place::quick();
+        let program = begun(&mut place.exec_command(&[], &SLEEPER));
+        let forker = program.forker;
+        program.signal(signal);
+        program.output();
+        assert_nothing_left(forker, &[].into());
     }
 }
 

@@ -1,9 +1,10 @@
 //! What the host sees of a running program: its processes, and the groups and mounts of its sandboxes.
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -16,7 +17,17 @@ const PATIENCE: Duration = Duration::from_secs(40);
 /// The program while it runs, and the forker behind it.
 pub(crate) struct Started {
     child: Option<Child>,
-    pub(crate) forker: u32,
+    pub(crate) forker: Process,
+    /// Every process that was seen below the forker.
+    seen: BTreeSet<Process>,
+}
+
+/// A process that no other can be taken for: numbers are used again, but not with the same start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Process {
+    pub(crate) id: u32,
+    /// Clock ticks since the machine started.
+    start: u64,
 }
 
 /// Waits until something is so.
@@ -29,15 +40,28 @@ pub(crate) fn until(what: &str, so: impl Fn() -> bool) {
     }
 }
 
+/// Starts the program and waits until its forker is there.
+#[track_caller]
+pub(crate) fn begun(command: &mut Command) -> Started {
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let id = child.id();
+    let forker = || children(id).into_iter().find(|p| cmdline(p.id).contains("__forker"));
+    until("the forker is there", || forker().is_some());
+    Started { forker: forker().unwrap(), child: Some(child), seen: BTreeSet::new() }
+}
+
 /// Starts the program and waits until its guest has made the file `ready` in the workspace.
 #[track_caller]
 pub(crate) fn started(place: &Place, command: &mut Command) -> Started {
     let before = place.ids().len();
-    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    let ready = || place.ids().len() > before && place.newest().join("workspace/ready").exists();
-    until("the guest is ready", ready);
-    let forker = *children(child.id()).first().expect("the program has a forker");
-    Started { child: Some(child), forker }
+    let mut started = begun(command);
+    let seen = RefCell::new(BTreeSet::new());
+    until("the guest is ready", || {
+        seen.borrow_mut().extend(descendants(started.forker.id));
+        place.ids().len() > before && place.newest().join("workspace/ready").exists()
+    });
+    started.seen = seen.into_inner();
+    started
 }
 
 impl Started {
@@ -46,19 +70,18 @@ impl Started {
         kill_process(Pid::from_raw(id.cast_signed()).unwrap(), signal).unwrap();
     }
 
-    pub(crate) fn ended(mut self) -> Ran {
-        told(self.child.take().unwrap().wait_with_output().unwrap())
+    pub(crate) fn ended(self) -> Ran {
+        told(self.output())
     }
 
-    /// The end of a program that was killed.
-    pub(crate) fn killed(mut self) {
-        let status = self.child.take().unwrap().wait().unwrap();
-        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(9));
+    /// However it ended, by a signal too.
+    pub(crate) fn output(mut self) -> Output {
+        self.child.take().unwrap().wait_with_output().unwrap()
     }
 
-    /// Every process of its sandboxes.
-    pub(crate) fn guests(&self) -> BTreeSet<u32> {
-        descendants(self.forker)
+    /// Every process of its sandboxes, up to now.
+    pub(crate) fn guests(&self) -> BTreeSet<Process> {
+        self.seen.iter().copied().chain(descendants(self.forker.id)).collect()
     }
 }
 
@@ -72,39 +95,63 @@ impl Drop for Started {
     }
 }
 
-fn children(pid: u32) -> Vec<u32> {
+fn children(pid: u32) -> Vec<Process> {
     let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
     tasks
         .flatten()
         .filter_map(|task| fs::read_to_string(task.path().join("children")).ok())
         .flat_map(|list| list.split_whitespace().filter_map(|p| p.parse().ok()).collect::<Vec<u32>>())
+        .filter_map(|id| Some(Process { id, start: stat(id)?.1 }))
         .collect()
 }
 
-/// Every living process below one, at any depth.
-pub(crate) fn descendants(top: u32) -> BTreeSet<u32> {
+/// State and start of a process that is there.
+fn stat(pid: u32) -> Option<(String, u64)> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name may hold spaces; what follows its closing bracket may not.
+    let mut fields = text.rsplit(')').next()?.split_whitespace();
+    let state = fields.next()?.to_owned();
+    Some((state, fields.nth(18)?.parse().ok()?))
+}
+
+fn cmdline(pid: u32) -> String {
+    String::from_utf8_lossy(&fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default()).into_owned()
+}
+
+/// Every process below one, at any depth.
+fn descendants(top: u32) -> BTreeSet<Process> {
     let mut found = BTreeSet::new();
     let mut left = vec![top];
     while let Some(pid) = left.pop() {
         for child in children(pid) {
             found.insert(child);
-            left.push(child);
+            left.push(child.id);
         }
     }
     found
 }
 
-/// A process that is no zombie.
-pub(crate) fn lives(pid: u32) -> bool {
-    let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
-    !stat.rsplit(')').next().unwrap_or_default().trim_start().starts_with('Z')
+impl Process {
+    /// Whether it still runs; a zombie does not.
+    pub(crate) fn lives(self) -> bool {
+        stat(self.id).is_some_and(|(state, start)| start == self.start && state != "Z" && state != "X")
+    }
+}
+
+/// Living processes of the host with exactly this command line.
+pub(crate) fn running(argv: &[&str]) -> Vec<u32> {
+    let wanted: String = argv.iter().map(|word| format!("{word}\0")).collect();
+    let all = fs::read_dir("/proc").unwrap().flatten();
+    all.filter_map(|e| e.file_name().to_str()?.parse::<u32>().ok())
+        .filter(|pid| cmdline(*pid) == wanted && stat(*pid).is_some_and(|(state, _)| state != "Z"))
+        .collect()
 }
 
 /// Control groups that this forker's sandboxes have now.
-pub(crate) fn groups(forker: u32) -> Vec<PathBuf> {
+pub(crate) fn groups(forker: Process) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut left = vec![PathBuf::from("/sys/fs/cgroup")];
-    let prefix = format!("oubliette-{forker}-");
+    let prefix = format!("oubliette-{}-", forker.id);
     while let Some(dir) = left.pop() {
         for entry in fs::read_dir(&dir).into_iter().flatten().flatten() {
             if !entry.file_type().is_ok_and(|t| t.is_dir()) {
@@ -126,10 +173,11 @@ pub(crate) fn mounts() -> String {
 
 /// Nothing of a program is left: forker, guests, groups.
 #[track_caller]
-pub(crate) fn assert_nothing_left(forker: u32, guests: &BTreeSet<u32>) {
-    until("the forker is gone", || !lives(forker));
+pub(crate) fn assert_nothing_left(forker: Process, guests: &BTreeSet<Process>) {
+    // Behind a killed executor the forker still works for a moment; the guests must be gone when it is.
+    until("the forker is gone", || !forker.lives());
     for guest in guests {
-        assert!(!lives(*guest), "process {guest} is left");
+        assert!(!guest.lives(), "{guest:?} is left");
     }
     assert_eq!(groups(forker), Vec::<PathBuf>::new());
 }

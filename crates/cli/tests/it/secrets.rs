@@ -122,9 +122,9 @@ fn r58_helper_processes_have_no_environment() {
     let mut command = place.exec_command(&[], &["sh", "-c", "touch ready; sleep 1000"]);
     command.env("TEST_MODEL_KEY", KEY);
     let program = crate::process::started(&place, &mut command);
-    for pid in program.guests().into_iter().chain([program.forker]) {
-        assert!(!holds(&format!("/proc/{pid}/environ"), KEY), "{pid}");
-        assert!(!holds(&format!("/proc/{pid}/cmdline"), KEY), "{pid}");
+    for process in program.guests().into_iter().chain([program.forker]) {
+        assert!(!holds(&format!("/proc/{}/environ", process.id), KEY), "{process:?}");
+        assert!(!holds(&format!("/proc/{}/cmdline", process.id), KEY), "{process:?}");
     }
     program.signal(rustix::process::Signal::TERM);
     assert_eq!(program.ended().code, Some(5));

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use testkit::Script;
 
 use crate::place::{Place, finish, ran};
-use crate::process::{lives, started};
+use crate::process::started;
 use crate::{Who, everywhere};
 
 /// R51: a shared kernel alone is below the default floor.
@@ -93,11 +93,11 @@ everywhere! {
         let program = started(place, &mut place.exec_command(&[], &["sh", "-c", "touch ready; sleep 1000"]));
         let guests = program.guests();
         assert!(guests.len() >= 2, "{guests:?}");
-        for pid in guests {
-            let Ok(status) = std::fs::read_to_string(format!("/proc/{pid}/status")) else { continue };
+        for process in guests {
+            let Ok(status) = std::fs::read_to_string(format!("/proc/{}/status", process.id)) else { continue };
             let ids = status.lines().find(|l| l.starts_with("Uid:")).unwrap_or_default();
             let none_is_root = ids.split_whitespace().skip(1).all(|id| id != "0");
-            assert!(none_is_root || !lives(pid), "{pid} {ids}: {status}");
+            assert!(none_is_root || !process.lives(), "{process:?} {ids}: {status}");
         }
         program.signal(rustix::process::Signal::INT);
         assert_eq!(program.ended().code, Some(5));

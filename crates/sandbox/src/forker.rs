@@ -23,6 +23,8 @@ const STREAMS: usize = 3;
 /// Runs until the executor's end of the socket closes.
 pub(crate) fn run() -> ! {
     sys::ignore_terminal_signals();
+    // A guest's system has modes of its own; a strict mask of the caller would close it to the guest's user.
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     // A session of its own: a Ctrl-C on the terminal is the executor's to handle.
     let apart = sys::new_session();
     let code = match apart.and_then(|()| Forker::new()).and_then(|mut forker| forker.serve()) {

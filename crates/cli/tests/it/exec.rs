@@ -100,17 +100,63 @@ fn r44_output_without_end_is_stopped_and_named() {
     }
 }
 
-/// R38: the outcome names memory.
+/// R38: memory without end is stopped, and named where a group holds it.
 #[test]
-fn r38_memory_without_end_is_stopped() {
+fn r38_memory_without_end_is_stopped_and_named() {
     for tier in ["namespace", "gvisor"] {
         let place = Place::new(tier, Who::Own);
         place.write("oubliette.toml", "[limits]\nmemory = \"256MiB\"\n");
-        let ran = place.exec(&["python3", "-c", "x = []\nwhile True: x.append(bytearray(1 << 24))"]);
+        let program = "x = []\nwhile True: x.append(bytearray(1 << 24))";
+        let ran = place.exec_with(&["--timeout", "10"], &["python3", "-c", program]);
         assert_ne!(ran.code, Some(0), "{tier}: {ran:?}");
-        assert!(!place.ids().is_empty(), "{tier}");
-        assert_eq!(place.events().last().unwrap()["type"], "run_end", "{tier}");
+        let held = layer(&place, "memory")["state"] == "full";
+        assert!(!held || ran.err.contains("stopped by memory"), "{tier}: {ran:?}");
+        place.assert_whole(if ran.code == Some(4) { "wall_limit" } else { "finished" });
+        assert_eq!(place.exec(&["true"]).code, Some(0), "{tier}");
     }
+}
+
+/// R39: a fork bomb ends with the call, whichever bound strikes it.
+#[test]
+fn r39_a_fork_bomb_dies_and_leaves_nothing() {
+    for tier in ["namespace", "gvisor"] {
+        let place = Place::new(tier, Who::Own);
+        place.write("oubliette.toml", "[limits]\nprocesses = 40\n");
+        let bomb = "import os, time\nend = time.time() + 1\nwhile time.time() < end:\n    try: os.fork()\n    except OSError: pass\ntime.sleep(900)";
+        let ran = place.exec_with(&["--timeout", "3"], &["python3", "-c", bomb]);
+        assert_eq!(ran.code, Some(4), "{tier}: {ran:?}");
+        let by = place.events_of("tool_end")[0]["outcome"]["stopped_by"].clone();
+        assert!(by == "processes" || by == "timeout", "{tier}: {by}");
+        assert_eq!(crate::process::running(&["python3", "-c", bomb]), Vec::<u32>::new(), "{tier}");
+        assert_eq!(place.exec(&["true"]).code, Some(0), "{tier}");
+    }
+}
+
+/// R44: what is too much for the disk is not taken in afterwards either.
+#[test]
+fn r44_files_beyond_the_bound_are_not_collected() {
+    for tier in ["namespace", "gvisor"] {
+        let place = Place::new(tier, Who::Own);
+        place.write("oubliette.toml", "[limits]\ndisk = \"4MiB\"\n");
+        let line = "for i in 1 2 3 4; do head -c 5000000 /dev/zero > big$i; done; truncate -s 3M sparse; mkfifo pipe; ln -s /etc/passwd link; exit 0";
+        let ran = place.exec_with(&["--json"], &["sh", "-c", line]);
+        assert_eq!(ran.code, Some(0), "{tier}: {ran:?}");
+        let refused = ran.json()["run"]["changes"]["refused"].to_string();
+        for name in ["big", "link"] {
+            assert!(refused.contains(name), "{tier}: {refused}");
+        }
+        let kept: u64 = std::fs::read_dir(place.newest().join("artifacts"))
+            .unwrap()
+            .map(|e| e.unwrap().metadata().unwrap().len())
+            .sum();
+        assert!(kept <= 10 << 20, "{tier}: {kept} bytes are kept");
+        place.assert_whole("finished");
+    }
+}
+
+fn layer(place: &Place, name: &str) -> serde_json::Value {
+    let layers = place.file_of_run("meta.json")["sandbox"]["layers"].clone();
+    layers.as_array().unwrap().iter().find(|l| l["name"] == name).unwrap().clone()
 }
 
 #[test]

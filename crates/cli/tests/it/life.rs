@@ -160,3 +160,34 @@ fn r42_a_running_sandbox_has_groups_of_its_own_where_the_record_says_so() {
     program.signal(Signal::TERM);
     assert_eq!(program.ended().code, Some(5));
 }
+
+/// What a caller has set for itself is no matter: a strict mask, closed streams, ignored signals, no variables.
+#[test]
+fn the_callers_own_settings_do_not_reach_the_guest() {
+    for tier in ["namespace", "gvisor"] {
+        for before in ["umask 077; exec", "exec <&-; exec", "trap '' INT TERM HUP PIPE; exec", "exec env -i"]
+        {
+            let place = Place::new(tier, Who::Own);
+            let guest = "umask; touch new; sh -c 'kill -TERM $$; echo not killed'; echo fine";
+            let program = place.bin().join("oubliette").display().to_string();
+            let options = format!("exec --data data --tier {tier} --floor {tier} -- sh -c");
+            let script = format!("{before} {program} {options} \"$1\"");
+            let ran = crate::place::ran(place.command("sh".as_ref()).args(["-c", &script, "sh", guest]));
+            assert_eq!((ran.code, ran.out.as_str()), (Some(0), "0022\nfine\n"), "{tier}: {before}: {ran:?}");
+        }
+    }
+}
+
+/// Closed output is no reason to leave anything, or to say that the guest failed.
+#[test]
+fn closed_streams_do_not_change_the_outcome() {
+    let place = Place::quick();
+    let program = place.bin().join("oubliette").display().to_string();
+    for closed in ["<&-", ">&-", "2>&-", "<&- >&- 2>&-", ">/dev/full"] {
+        let options = "exec --data data --tier namespace --floor namespace -- sh -c";
+        let script = format!("exec {program} {options} 'echo out; echo err >&2; exit 3' {closed}");
+        let ran = crate::place::ran(place.command("sh".as_ref()).args(["-c", &script]));
+        assert_eq!(ran.code, Some(3), "{closed}: {ran:?}");
+        place.assert_whole("finished");
+    }
+}

@@ -198,3 +198,33 @@ fn w2_a_race_of_links_never_leads_a_write_outside() {
         place.assert_whole("finished");
     }
 }
+
+/// R19: two runs that attack each other at the same time.
+#[test]
+fn r19_concurrent_runs_cannot_reach_each_other() {
+    for tier in ["namespace", "gvisor"] {
+        let place = Place::new(tier, Who::Own);
+        let store = place.path("data").display().to_string();
+        let attack = |mine: &str| {
+            format!(
+                "echo {mine} > mine; for i in $(seq 30); do \
+                 for f in {store}/runs/*/workspace/mine /tmp/*/mine /dev/shm/*; do echo taken > $f; done; \
+                 kill -9 $(ls /proc | grep '^[0-9]' | grep -v -x -e 1 -e $$); \
+                 done 2>/dev/null; cat mine"
+            )
+        };
+        std::thread::scope(|scope| {
+            for mine in ["first", "second", "third"] {
+                let (place, line) = (&place, attack(mine));
+                scope.spawn(move || {
+                    let ran = place.sh(&line);
+                    assert!(!ran.out.contains("taken"), "{tier}: {ran:?}");
+                });
+            }
+        });
+        let mut left: Vec<String> =
+            place.ids().iter().map(|id| place.read(format!("data/runs/{id}/workspace/mine"))).collect();
+        left.sort();
+        assert_eq!(left, ["first\n", "second\n", "third\n"], "{tier}");
+    }
+}

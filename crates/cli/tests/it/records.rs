@@ -189,3 +189,92 @@ fn concurrent_runs_have_records_of_their_own() {
         assert_eq!(place.ran(["runs", "verify", &id]).code, Some(0));
     }
 }
+
+/// R4, R33, R34: the card and the live lines of a run are plain text, whatever the model and its guest say.
+#[test]
+fn r4_a_run_is_told_in_plain_text_only() {
+    let place = Place::quick();
+    place.guild(&["run_shell", "finish"]);
+    place.write("source/kept", "old\n");
+    let escape = "\u{1b}]0;owned\u{7}\u{1b}[2J\u{202e}\u{9b}31m";
+    let model = testkit::Script::new([
+        crate::place::sh(&format!("echo '{escape}'; echo new > kept; echo x > 'odd\u{1b}[2Jname'")),
+        crate::place::act(&format!("tool{escape}"), json!({})),
+        crate::place::act(
+            "finish",
+            json!({"status": "done", "summary": format!("all {escape} good\nsecond line")}),
+        ),
+    ])
+    .start();
+    let mut command = place.run_command(&model.base_url());
+    // The card for people: without --json.
+    let args: Vec<_> = command.get_args().filter(|a| *a != "--json").map(std::ffi::OsStr::to_owned).collect();
+    command = place.oubliette(args);
+    let ran = crate::place::ran(&mut command);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    for text in [&ran.out, &ran.err] {
+        let odd = |c: char| (c.is_control() && c != '\n') || c == '\u{202e}';
+        assert!(!text.chars().any(odd), "{text:?}");
+    }
+    for told in [
+        "stopped  finished",
+        "claims   done",
+        "tier     namespace",
+        "1 added, 1 changed, 0 deleted",
+        "~ kept",
+        "summary  all",
+    ] {
+        assert!(ran.out.contains(told), "{told} is not in {}", ran.out);
+    }
+    for told in ["worker begins", "1 run_shell", "refused (role-tools)"] {
+        assert!(ran.err.contains(told), "{told} is not in {}", ran.err);
+    }
+    let shown = place.ran(["runs", "show", &place.ids()[0]]);
+    assert!(!shown.out.chars().any(|c| c.is_control() && c != '\n'), "{:?}", shown.out);
+}
+
+/// R34: what a model is told names no path, user or host of this machine.
+#[test]
+fn r34_a_model_is_told_nothing_about_the_host() {
+    let place = Place::quick();
+    place.guild(&[
+        "run_shell",
+        "run_command",
+        "read_file",
+        "write_file",
+        "list_dir",
+        "search",
+        "edit_file",
+        "finish",
+    ]);
+    place.link("source/loop", "loop");
+    let calls = [
+        ("read_file", json!({"path": "no/such"})),
+        ("read_file", json!({"path": "loop"})),
+        ("read_file", json!({"path": "."})),
+        ("write_file", json!({"path": "/etc/x", "content": ""})),
+        ("list_dir", json!({"path": "no"})),
+        ("search", json!({"pattern": "(", "path": "."})),
+        ("edit_file", json!({"path": "no", "old": "a", "new": "b"})),
+        ("run_command", json!({"argv": ["/no/such/program"]})),
+        ("run_command", json!({"argv": ["ls"], "workdir": "no"})),
+        ("run_shell", json!({"command": "cat /proc/mounts /proc/self/cgroup; pwd -P; hostname; env"})),
+    ];
+    let count = calls.len();
+    let replies = calls.into_iter().map(|(tool, args)| crate::place::act(tool, args));
+    let model = testkit::Script::new(replies.chain([crate::place::finish()])).n_ctx(Some(100_000)).start();
+    let ran = place.run(&model.base_url());
+    assert_eq!((ran.code, model.left()), (Some(0), 0), "{ran:?}");
+    let host = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    let data = place.path("data").display().to_string();
+    for n in 1..=count {
+        let told = crate::place::told_in(&model, n);
+        for secret in [data.as_str(), "data/runs", "backtrace", "panicked", ".rs:", "/cargo/"] {
+            assert!(!told.contains(secret), "call {n} tells {secret}: {told}");
+        }
+        assert!(
+            host.trim().len() < 4 || !told.contains(host.trim()),
+            "call {n} tells the host's name: {told}"
+        );
+    }
+}

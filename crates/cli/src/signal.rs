@@ -9,13 +9,13 @@ use tokio::signal::unix::{SignalKind, signal};
 pub(crate) fn cancel() -> anyhow::Result<Cancel> {
     let (give, cancel) = Cancel::new();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
+    // Heard from here on, not from whenever the thread gets its turn.
+    let (mut interrupt, mut terminate) = {
+        let _inside = runtime.enter();
+        (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?)
+    };
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
         runtime.block_on(async {
-            let (Ok(mut interrupt), Ok(mut terminate)) =
-                (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
-            else {
-                return;
-            };
             for second in [false, true] {
                 tokio::select! {
                     _ = interrupt.recv() => {}

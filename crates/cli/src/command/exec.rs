@@ -52,7 +52,8 @@ pub(crate) fn exec(args: &Exec) -> anyhow::Result<ExitCode> {
             Ok(executed) => stop_reason(executed.outcome.stopped_by),
             Err(_) => StopReason::SandboxError,
         };
-        let result = run.finish(stop, "", 0).await?;
+        let summary = executed.as_ref().map_or(String::new(), |e| struck(e.outcome.stopped_by));
+        let result = run.finish(stop, &summary, 0).await?;
         anyhow::Ok((executed?, result))
     })?;
     show(args, &executed, &result)?;
@@ -76,18 +77,36 @@ fn read_stdin() -> anyhow::Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// The run's own end. A bound that struck the command is no end of the run: the summary names it.
 fn stop_reason(by: StoppedBy) -> StopReason {
     match by {
-        StoppedBy::Exit | StoppedBy::Signal => StopReason::Finished,
+        StoppedBy::Exit
+        | StoppedBy::Signal
+        | StoppedBy::Memory
+        | StoppedBy::Processes
+        | StoppedBy::Disk
+        | StoppedBy::Output
+        | StoppedBy::Cpu
+        | StoppedBy::Denied => StopReason::Finished,
+        StoppedBy::Timeout => StopReason::WallLimit,
         StoppedBy::Cancelled => StopReason::Cancelled,
         StoppedBy::SandboxLost => StopReason::SandboxError,
+    }
+}
+
+/// What ended the command, where it did not end by itself.
+fn struck(by: StoppedBy) -> String {
+    match by {
+        StoppedBy::Exit | StoppedBy::Signal => String::new(),
         StoppedBy::Timeout
         | StoppedBy::Memory
         | StoppedBy::Processes
         | StoppedBy::Disk
         | StoppedBy::Output
         | StoppedBy::Cpu
-        | StoppedBy::Denied => StopReason::WallLimit,
+        | StoppedBy::Denied
+        | StoppedBy::Cancelled
+        | StoppedBy::SandboxLost => format!("stopped by {by}"),
     }
 }
 
@@ -98,9 +117,9 @@ fn show(args: &Exec, executed: &Executed, result: &RunResult) -> anyhow::Result<
     // The reader may have gone: the exit code still tells.
     io::stdout().write_all(executed.stdout.as_bytes()).and_then(|()| io::stdout().flush()).ok();
     io::stderr().write_all(executed.stderr.as_bytes()).ok();
-    let by = executed.outcome.stopped_by;
-    if !matches!(by, StoppedBy::Exit | StoppedBy::Signal) {
-        render::note(&format!("oubliette: stopped by {by}; run {}", result.run_id));
+    let struck = struck(executed.outcome.stopped_by);
+    if !struck.is_empty() {
+        render::note(&format!("oubliette: {struck}; run {}", result.run_id));
     }
     Ok(())
 }

@@ -110,8 +110,12 @@ fn r38_memory_without_end_is_stopped_and_named() {
         let ran = place.exec_with(&["--timeout", "10"], &["python3", "-c", program]);
         assert_ne!(ran.code, Some(0), "{tier}: {ran:?}");
         let held = layer(&place, "memory")["state"] == "full";
-        assert!(!held || ran.err.contains("stopped by memory"), "{tier}: {ran:?}");
-        place.assert_whole(if ran.code == Some(4) { "wall_limit" } else { "finished" });
+        if held {
+            assert_eq!(ran.code, Some(4), "{tier}: {ran:?}");
+            assert!(ran.err.contains("stopped by memory"), "{tier}: {ran:?}");
+            place.assert_whole("finished");
+            assert_eq!(place.file_of_run("result.json")["summary"], "stopped by memory", "{tier}");
+        }
         assert_eq!(place.exec(&["true"]).code, Some(0), "{tier}");
     }
 }

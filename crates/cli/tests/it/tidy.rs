@@ -226,19 +226,3 @@ fn every_page_of_the_documentation_is_linked() {
         assert!(linked, "nothing links {name}");
     }
 }
-
-/// Nothing that is checked in names this machine or its user.
-#[test]
-fn nothing_names_the_machine_it_was_written_on() {
-    let home = format!("/{}/", "root/src");
-    let work = format!("\"/{}/", "work");
-    for path in files("crates", ".rs")
-        .into_iter()
-        .chain(files("docs", ".md"))
-        .chain(files("scripts", ""))
-        .chain(files("examples", ""))
-    {
-        let text = fs::read_to_string(&path).unwrap_or_default();
-        assert!(!text.contains(&home) && !text.contains(&work), "{}", told(&path));
-    }
-}

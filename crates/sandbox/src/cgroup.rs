@@ -115,6 +115,7 @@ impl Cgroup {
     /// Removes the groups; their processes must be gone. Says what could not be removed.
     pub(crate) fn remove(&mut self) -> io::Result<()> {
         let mut last = Ok(());
+        // What is still busy is kept, for another try.
         self.folders.retain(|(_, folder)| match fs::remove_dir(folder) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => {
                 last = Err(e);

@@ -209,7 +209,7 @@ impl Forker {
 
 /// A group is busy for a moment after its last process was reaped; the kernel finishes on its own.
 fn remove_patiently(cgroup: &mut Cgroup) {
-    for _ in 0..50 {
+    for _ in 0..500 {
         match cgroup.remove() {
             Ok(()) => return,
             Err(_) => std::thread::sleep(std::time::Duration::from_millis(2)),

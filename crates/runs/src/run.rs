@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Instant, SystemTime};
 
-use policy::{CallLimits, Limits, StopReason};
+use policy::{CallLimits, Isolation, Limits, StopReason, Tier, TierChoice};
 use sandbox::{Ended, Host, Plan, Report, Running, SandboxError};
 use serde_json::{Map, Value, json};
 
@@ -215,14 +215,22 @@ impl Drop for Run {
     }
 }
 
-fn create_folder(store: &Path) -> Result<(RunId, PathBuf), RunError> {
-    let private = |path: &Path| DirBuilder::new().recursive(true).mode(0o700).create(path);
+fn create_folder(store: &Path, isolation: &Isolation) -> Result<(RunId, PathBuf), RunError> {
+    // The confined tier has no view of its own: where its guest has an id of its own, that id must find the way
+    // to the workspace. It can list none of these folders and open nothing else in them.
+    let may_be_confined = match isolation.tier {
+        TierChoice::Confined => true,
+        TierChoice::Auto => isolation.floor == Tier::Confined,
+        TierChoice::Namespace | TierChoice::Gvisor | TierChoice::Microvm => false,
+    };
+    let mode = if may_be_confined && sandbox::guest_owner().is_some() { 0o711 } else { 0o700 };
+    let private = |path: &Path| DirBuilder::new().recursive(true).mode(mode).create(path);
     private(store).map_err(RunError::io("create", store))?;
     let store = store.canonicalize().map_err(RunError::io("find", store))?;
     loop {
         let id = RunId::new().map_err(RunError::io("name a run in", &store))?;
         let dir = store.join(id.as_str());
-        match DirBuilder::new().mode(0o700).create(&dir) {
+        match DirBuilder::new().mode(mode).create(&dir) {
             Ok(()) => return Ok((id, dir)),
             Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
             Err(e) => return Err(RunError::io("create", &dir)(e)),
@@ -244,7 +252,7 @@ struct Beginning {
 
 impl Beginning {
     fn new(opening: &Opening<'_>) -> Result<Beginning, RunError> {
-        let (id, dir) = create_folder(opening.store)?;
+        let (id, dir) = create_folder(opening.store, &opening.grant.isolation)?;
         Ok(Beginning {
             mask: mask_of(opening),
             largest: opening.grant.call.output.max(LARGEST_ARTIFACT),

@@ -156,6 +156,8 @@ fn most_processes(backend: &Backend, bounds: &Bounds) -> u64 {
     match backend {
         // Init, and one supervisor per call, come on top of what a guest may have.
         Backend::Namespace => guest + 8,
+        // And a sentinel.
+        Backend::Confined => guest + 9,
         Backend::Gvisor { .. } => bounds.engine_threads(),
     }
 }

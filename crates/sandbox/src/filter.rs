@@ -425,7 +425,85 @@ fn answer(calls: &[c_long], code: c_int) -> Result<BpfProgram, seccompiler::Erro
     Ok(SeccompFilter::new(rules, SeccompAction::Allow, errno(code), arch())?.try_into()?)
 }
 
+/// Calls of the confined tier that take any argument in the namespace tier and none here: they reach others
+/// through what is shared (IPC names, paths that Landlock does not judge: modes, times, owners, watches).
+const NOT_SHARED: &[c_long] = &[
+    libc::SYS_bind,
+    libc::SYS_listen,
+    libc::SYS_accept,
+    libc::SYS_accept4,
+    libc::SYS_connect,
+    libc::SYS_get_robust_list,
+    libc::SYS_inotify_add_watch,
+    libc::SYS_fchmodat,
+    libc::SYS_fchmodat2,
+    libc::SYS_fchownat,
+    libc::SYS_utimensat,
+    libc::SYS_setxattr,
+    libc::SYS_lsetxattr,
+    libc::SYS_removexattr,
+    libc::SYS_lremovexattr,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_chmod,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_chown,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_lchown,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_utime,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_utimes,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_futimesat,
+];
+
+/// Calls that a process of the same user may aim at another: only at itself.
+const ONLY_SELF: &[c_long] =
+    &[libc::SYS_prlimit64, libc::SYS_sched_setparam, libc::SYS_sched_setscheduler, libc::SYS_sched_setattr];
+
+/// The same filter for a sandbox that shares names with the host.
+pub(crate) fn apply_confined(held: Held) -> Result<(), seccompiler::Error> {
+    apply_filter(&confined_list(held)?)?;
+    apply_filter(&absent()?)
+}
+
+fn confined_list(held: Held) -> Result<BpfProgram, seccompiler::Error> {
+    let mut rules = table(held)?;
+    for nr in NOT_SHARED.iter().chain(IPC).chain(UNCOUNTED_MEMORY) {
+        rules.remove(nr);
+    }
+    if held.memory {
+        rules.insert(libc::SYS_memfd_create, Vec::new());
+    }
+    for nr in ONLY_SELF {
+        rules.insert(*nr, vec![only(0, SeccompCmpOp::Eq, 0)?]);
+    }
+    for (nr, which) in [(libc::SYS_setpriority, libc::PRIO_PROCESS), (libc::SYS_ioprio_set, 1)] {
+        let conditions =
+            vec![condition(0, SeccompCmpOp::Eq, u64::from(which))?, condition(1, SeccompCmpOp::Eq, 0)?];
+        rules.insert(nr, vec![SeccompRule::new(conditions)?]);
+    }
+    // Times of an open file, which has no path.
+    let no_path = SeccompCondition::new(1, SeccompCmpArgLen::Qword, SeccompCmpOp::Eq, 0)?;
+    rules.insert(libc::SYS_utimensat, vec![SeccompRule::new(vec![no_path])?]);
+    rules.remove(&libc::SYS_socket);
+    // A pair of datagram sockets could still send to a path.
+    let pairs = [libc::SOCK_STREAM, libc::SOCK_SEQPACKET].into_iter().map(|kind| {
+        SeccompRule::new(vec![
+            condition(0, SeccompCmpOp::Eq, u64::from(libc::AF_UNIX.unsigned_abs()))?,
+            condition(1, SeccompCmpOp::MaskedEq(SOCK_TYPE_MASK), u64::from(kind.unsigned_abs()))?,
+        ])
+        .map_err(seccompiler::Error::from)
+    });
+    rules.insert(libc::SYS_socketpair, pairs.collect::<Result<_, _>>()?);
+    Ok(SeccompFilter::new(rules, errno(libc::EPERM), SeccompAction::Allow, arch())?.try_into()?)
+}
+
 fn allow_list(held: Held) -> Result<BpfProgram, seccompiler::Error> {
+    Ok(SeccompFilter::new(table(held)?, errno(libc::EPERM), SeccompAction::Allow, arch())?.try_into()?)
+}
+
+fn table(held: Held) -> Result<Rules, seccompiler::Error> {
     let mut rules: Rules = ALLOWED.iter().flat_map(|(_, calls)| *calls).map(|nr| (*nr, Vec::new())).collect();
     if held.cores {
         rules.insert(libc::SYS_sched_setaffinity, Vec::new());
@@ -454,7 +532,7 @@ fn allow_list(held: Held) -> Result<BpfProgram, seccompiler::Error> {
             .map(|p| only(0, SeccompCmpOp::Eq, p))
             .collect::<Result<_, _>>()?,
     );
-    Ok(SeccompFilter::new(rules, errno(libc::EPERM), SeccompAction::Allow, arch())?.try_into()?)
+    Ok(rules)
 }
 
 /// Unix and IP sockets, streams and datagrams; raw ones need a capability that is gone, and are refused as well.

@@ -12,6 +12,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::cgroup::{self, Cgroup};
+use crate::confined::{self, Scratch};
 use crate::inside::{self, Taken};
 use crate::launch::{BASE_ID, Backend, GUEST_ID, ID_COUNT, Launch};
 use crate::message::{Ask, Tell, receive, send};
@@ -47,6 +48,29 @@ struct Forker {
 struct Child {
     pid: i32,
     cgroup: Cgroup,
+    hold: Hold,
+    scratch: Option<Scratch>,
+}
+
+/// By what a sandbox is ended.
+enum Hold {
+    /// Its first process is killed, and the kernel kills the rest.
+    Kill,
+    /// Its sentinel kills the rest when this closes, and must live to do so.
+    Life(#[expect(dead_code, reason = "held for what its closing says")] io::PipeWriter),
+    /// Closed already.
+    LetGo,
+}
+
+impl Child {
+    /// Asks for its end; reaping says when. It may have ended by itself.
+    fn end(&mut self) {
+        match &self.hold {
+            Hold::Kill => drop(sys::kill(self.pid, libc::SIGKILL)),
+            Hold::Life(_) => self.hold = Hold::LetGo,
+            Hold::LetGo => {}
+        }
+    }
 }
 
 impl Forker {
@@ -88,9 +112,8 @@ impl Forker {
                 self.tell(&answer)
             }
             Ask::Kill { id } => {
-                if let Some(one) = self.boxes.get(&id) {
-                    // It may have ended by itself; then reaping says so.
-                    drop(sys::kill(one.pid, libc::SIGKILL));
+                if let Some(one) = self.boxes.get_mut(&id) {
+                    one.end();
                 }
                 Ok(())
             }
@@ -107,7 +130,14 @@ impl Forker {
             fds.try_into().map_err(|_| "the request came without its streams".to_owned())?;
         let root = rustix::process::geteuid().is_root();
         // Private places need root's way through; an ordinary user's own process goes there itself.
-        let taken = if root {
+        let confined = launch.backend == Backend::Confined;
+        let scratch = if confined {
+            confined::check(launch)?;
+            Some(Scratch::make(launch).map_err(during("make the private folder"))?)
+        } else {
+            None
+        };
+        let taken = if root && !confined {
             Some(Taken::take(launch).map_err(during("open workspace and program"))?)
         } else {
             None
@@ -116,10 +146,16 @@ impl Forker {
         let held = cgroup.held();
         let (go_read, mut go_write) = io::pipe().map_err(during("make a pipe"))?;
         let (mut status_read, status_write) = io::pipe().map_err(during("make a pipe"))?;
-        let pid = match sys::clone_into(sys::NAMESPACES) {
+        let (life_read, life_write) = match confined {
+            true => {
+                io::pipe().map(|(read, write)| (Some(read), Some(write))).map_err(during("make a pipe"))?
+            }
+            false => (None, None),
+        };
+        let pid = match sys::clone_into(if confined { 0 } else { sys::NAMESPACES }) {
             Ok(Fork::Parent(pid)) => pid,
             Ok(Fork::Child) => {
-                drop((go_write, status_read));
+                drop((go_write, status_read, life_write));
                 inside::enter(inside::Start {
                     launch,
                     go: go_read.into(),
@@ -127,6 +163,8 @@ impl Forker {
                     streams,
                     taken,
                     held,
+                    life: life_read.map(OwnedFd::from),
+                    scratch: scratch.as_ref().map(|s| s.path().to_owned()),
                 })
             }
             Err(e) => {
@@ -134,10 +172,11 @@ impl Forker {
                 return Err(format!("create the namespaces: {e}"));
             }
         };
-        drop((go_read, status_write, streams, taken));
+        drop((go_read, status_write, streams, taken, life_read));
         let ids = ids_of(launch, root);
         let seen = namespaces_that_differ(pid);
-        let prepared = write_maps(pid, ids)
+        let mapped = if confined { Ok(()) } else { write_maps(pid, ids) };
+        let prepared = mapped
             .map_err(during("map the ids"))
             .and_then(|()| cgroup.enter(pid).map_err(during("enter the cgroup")))
             .and_then(|()| go_write.write_all(b"+").map_err(during("let it go")));
@@ -148,11 +187,14 @@ impl Forker {
             if word == "+" { Ok(()) } else { Err(std::mem::take(&mut word)) }
         });
         let cgroup_seen = cgroup.seen();
-        self.boxes.insert(launch.id, Child { pid, cgroup });
+        let mut child = Child { pid, cgroup, hold: life_write.map_or(Hold::Kill, Hold::Life), scratch };
+        if told.is_err() {
+            child.end();
+        }
+        self.boxes.insert(launch.id, child);
         match told {
             Ok(()) => Ok(Tell::Launched { id: launch.id, namespaces: seen, cgroup: cgroup_seen, ids }),
             Err(doing) => {
-                drop(sys::kill(pid, libc::SIGKILL));
                 let doing = if doing.is_empty() { "it ended without a word".to_owned() } else { doing };
                 Err(doing)
             }
@@ -175,6 +217,7 @@ impl Forker {
             let Some(mut one) = self.boxes.remove(&id) else { continue };
             let counters = one.cgroup.counters();
             remove_patiently(&mut one.cgroup);
+            one.scratch = None;
             let status = match reaped.ended {
                 crate::Ended::Exit(code) => code,
                 crate::Ended::Signal(signal) => 128 + signal,
@@ -196,23 +239,24 @@ impl Forker {
 
     /// The executor is gone: nothing of its sandboxes may stay.
     fn end(&mut self) -> io::Result<()> {
-        for one in self.boxes.values() {
-            drop(sys::kill(one.pid, libc::SIGKILL));
-        }
+        self.boxes.values_mut().for_each(Child::end);
         while sys::reap(true).is_some() {}
         for one in self.boxes.values_mut() {
             remove_patiently(&mut one.cgroup);
         }
+        // And the private folders.
+        self.boxes.clear();
         Ok(())
     }
 }
 
 /// A group is busy for a moment after its last process was reaped; the kernel finishes on its own.
 fn remove_patiently(cgroup: &mut Cgroup) {
-    for _ in 0..500 {
+    for attempt in 0..250 {
         match cgroup.remove() {
             Ok(()) => return,
-            Err(_) => std::thread::sleep(std::time::Duration::from_millis(2)),
+            Err(_) if attempt < 50 => std::thread::yield_now(),
+            Err(_) => std::thread::sleep(std::time::Duration::from_millis(1)),
         }
     }
 }
@@ -222,8 +266,13 @@ fn ids_of(launch: &Launch, root: bool) -> (u32, u32, u32) {
     match (&launch.backend, root) {
         // runsc maps its own ids within this range; the guest is the same host id in both tiers.
         (Backend::Gvisor { .. }, true) => (0, BASE_ID, ID_COUNT),
+        (Backend::Confined, true) => (BASE_ID + GUEST_ID, BASE_ID + GUEST_ID, 1),
         (Backend::Namespace, true) => (GUEST_ID, BASE_ID + GUEST_ID, 1),
         (Backend::Gvisor { .. }, false) => (0, rustix::process::geteuid().as_raw(), 1),
+        (Backend::Confined, false) => {
+            let own = rustix::process::geteuid().as_raw();
+            (own, own, 1)
+        }
         (Backend::Namespace, false) => (GUEST_ID, rustix::process::geteuid().as_raw(), 1),
     }
 }

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 
 use serde_json::{Value, json};
 
-use crate::launch::{Bounds, GUEST_ID, INIT_ARG, INIT_PATH, Launch, WORKSPACE, guest_env};
+use crate::launch::{Bounds, GUEST_ID, INIT_ARG, INIT_PATH, Launch, Place, WORKSPACE, guest_env};
 use crate::sys::{self, Fork};
 
 /// Runs in the wall as its first process: starts runsc and reaps until it ends. Killing this process kills all.
@@ -72,8 +72,10 @@ fn bundle(launch: &Launch, single: bool) -> Value {
     let Bounds { memory, file_bytes, tmp, .. } = launch.bounds;
     // With one id there is only the user itself, which is 0 here and nobody special outside.
     let id = if single { 0 } else { GUEST_ID };
-    let env: Vec<String> =
-        guest_env(&launch.env).into_iter().map(|(name, value)| format!("{name}={value}")).collect();
+    let env: Vec<String> = guest_env(&Place::own(), &launch.env)
+        .into_iter()
+        .map(|(name, value)| format!("{name}={value}"))
+        .collect();
     let size = format!("size={tmp}");
     json!({
         "ociVersion": "1.0.0",

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, recv, socketpair};
 use tokio::sync::mpsc;
 
-use crate::launch::{Bounds, INIT_ARG, Launch};
+use crate::launch::{Bounds, INIT_ARG, Launch, Place};
 use crate::message::{self, Ask, MAX_MESSAGE, Tell};
 use crate::{forker, init, sys};
 
@@ -46,7 +46,7 @@ pub fn helper_main() {
         let env: Vec<(String, String)> = std::env::vars_os()
             .filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)))
             .collect();
-        init::run(&env, &bounds);
+        init::run(&env, &bounds, Place::own());
     }
 }
 

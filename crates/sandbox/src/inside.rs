@@ -23,10 +23,10 @@ use rustix::thread::{
     set_keep_capabilities, set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid,
 };
 
-use crate::launch::{Backend, Bounds, GUEST_ID, Held, Launch};
+use crate::launch::{Backend, Bounds, GUEST_ID, Held, Launch, Place};
 use crate::sys::{self, Forbid};
 use crate::view::{self, Trees};
-use crate::{filter, gvisor, init, rules};
+use crate::{confined, filter, gvisor, init, rules};
 
 /// What the forker hands to the new process.
 pub(crate) struct Start<'a> {
@@ -41,6 +41,10 @@ pub(crate) struct Start<'a> {
     pub(crate) taken: Option<Taken>,
     /// What a cgroup holds.
     pub(crate) held: Held,
+    /// Confined tier: closes when the sandbox is to end.
+    pub(crate) life: Option<OwnedFd>,
+    /// Confined tier: its private folder.
+    pub(crate) scratch: Option<PathBuf>,
 }
 
 /// Trees of private places.
@@ -57,8 +61,14 @@ pub(crate) struct Failure {
     source: io::Error,
 }
 
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.doing, self.source)
+    }
+}
+
 /// Names the step of a failure.
-trait During<T> {
+pub(crate) trait During<T> {
     fn during(self, doing: &'static str) -> Result<T, Failure>;
 }
 
@@ -73,7 +83,7 @@ impl Taken {
     pub(crate) fn take(launch: &Launch) -> io::Result<Taken> {
         let program = fs::read_link("/proc/self/exe")?;
         let runsc = match &launch.backend {
-            Backend::Namespace => None,
+            Backend::Namespace | Backend::Confined => None,
             Backend::Gvisor { runsc } => Some(view::tree(runsc, Forbid::SuidDevWrite)?),
         };
         Ok(Taken {
@@ -85,22 +95,33 @@ impl Taken {
     }
 }
 
+impl Start<'_> {
+    /// Returns when ids and cgroup are in place.
+    pub(crate) fn wait(&self) -> Result<(), Failure> {
+        let mut go = io::PipeReader::from(self.go.try_clone().during("take the start pipe")?);
+        go.read_exact(&mut [0]).during("wait for the forker")
+    }
+}
+
 /// Runs in the new process and never returns.
 pub(crate) fn enter(mut start: Start<'_>) -> ! {
+    if start.launch.backend == Backend::Confined {
+        confined::enter(start)
+    }
     let mut status = io::PipeWriter::from(match start.status.try_clone() {
         Ok(fd) => fd,
         Err(_) => sys::exit_now(70),
     });
     let failure = match prepare(&mut start) {
         Ok(()) => match start.launch.backend {
-            Backend::Namespace => match seal_namespace(start.launch, start.held) {
+            Backend::Confined | Backend::Namespace => match seal_namespace(start.launch, start.held) {
                 Ok(()) => {
                     if status.write_all(b"+").is_err() {
                         sys::exit_now(70);
                     }
                     drop(status);
                     drop(start.status);
-                    init::run(&start.launch.env, &start.launch.bounds)
+                    init::run(&start.launch.env, &start.launch.bounds, Place::own())
                 }
                 Err(failure) => failure,
             },
@@ -111,17 +132,13 @@ pub(crate) fn enter(mut start: Start<'_>) -> ! {
         },
         Err(failure) => failure,
     };
-    let text = format!("{}: {}", failure.doing, failure.source);
     // Nobody is left to tell when this write fails.
-    drop(status.write_all(text.as_bytes()));
+    write!(status, "{failure}").ok();
     sys::exit_now(70)
 }
 
 fn prepare(start: &mut Start<'_>) -> Result<(), Failure> {
-    let mut go = io::PipeReader::from(start.go.try_clone().during("take the start pipe")?);
-    let mut byte = [0];
-    go.read_exact(&mut byte).during("wait for the forker")?;
-    drop(go);
+    start.wait()?;
     become_owner(start.launch).during("take the ids of the user namespace")?;
     set_parent_process_death_signal(Some(Signal::KILL)).during("tie the life to the forker")?;
     sys::unshare_cgroup().during("enter a cgroup namespace")?;
@@ -140,7 +157,7 @@ fn prepare(start: &mut Start<'_>) -> Result<(), Failure> {
     };
     let stage = stage(&start.launch.bounds)?;
     match start.launch.backend {
-        Backend::Namespace => {
+        Backend::Confined | Backend::Namespace => {
             rootfs.build(&stage).during("build the view")?;
             view::attach(&taken.workspace, &stage.join("workspace")).during("attach the workspace")?;
             private_mounts(&stage, &rootfs, &start.launch.bounds)?;
@@ -166,7 +183,7 @@ fn prepare(start: &mut Start<'_>) -> Result<(), Failure> {
 /// Takes the ids that own the namespace, with all capabilities over it and none outside.
 fn become_owner(launch: &Launch) -> io::Result<()> {
     let id = match launch.backend {
-        Backend::Namespace => GUEST_ID,
+        Backend::Confined | Backend::Namespace => GUEST_ID,
         // runsc wants to be root of its namespace.
         Backend::Gvisor { .. } => 0,
     };
@@ -254,7 +271,7 @@ fn wall(
 }
 
 /// The guest's streams become 0, 1 and 2; nothing else stays open but the status pipe as 3.
-fn streams(start: &mut Start<'_>) -> Result<(), Failure> {
+pub(crate) fn streams(start: &mut Start<'_>) -> Result<(), Failure> {
     let high = |fd: &OwnedFd| rustix::io::fcntl_dupfd_cloexec(fd, 64);
     let [input, output, log] = &start.streams;
     let copies = [
@@ -269,14 +286,14 @@ fn streams(start: &mut Start<'_>) -> Result<(), Failure> {
 }
 
 /// Bounds that both tiers get from outside.
-fn limits(launch: &Launch, held: Held) -> io::Result<()> {
+pub(crate) fn limits(launch: &Launch, held: Held) -> io::Result<()> {
     let bounds = &launch.bounds;
     // Not 0: a host whose `core_pattern` is a pipe starts its handler, as root and outside, for every limit but 1.
     sys::set_limit(libc::RLIMIT_CORE, 1, 1)?;
     sys::set_limit(libc::RLIMIT_NOFILE, 1024, 4096)?;
     sys::set_limit(libc::RLIMIT_MEMLOCK, 64 << 10, 64 << 10)?;
     // gVisor holds its guest's memory in one process and reserves far more than it uses.
-    if !held.memory && launch.backend == Backend::Namespace {
+    if !held.memory && !matches!(launch.backend, Backend::Gvisor { .. }) {
         sys::set_limit(libc::RLIMIT_DATA, bounds.memory, bounds.memory)?;
     }
     if let Backend::Gvisor { .. } = launch.backend {

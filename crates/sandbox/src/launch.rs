@@ -34,6 +34,8 @@ pub(crate) struct Launch {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Backend {
+    /// Landlock, seccomp and limits only; init is started by a sentinel of the forker.
+    Confined,
     /// Linux namespaces; init is started by the forker itself.
     Namespace,
     /// `runsc` inside those namespaces; init is its container's process.
@@ -103,12 +105,41 @@ impl Bounds {
     }
 }
 
+/// Where a guest's own two folders are, and what else keeps it to them.
+#[derive(Clone, Debug)]
+pub(crate) struct Place {
+    pub(crate) workspace: PathBuf,
+    pub(crate) tmp: PathBuf,
+    pub(crate) walls: Walls,
+}
+
+/// Who shares the view of files and processes with a guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Walls {
+    /// Nobody: mounts and process numbers are the sandbox's own.
+    Own,
+    /// The executor: Landlock alone keeps them apart, and every call gets rules of its own.
+    Shared,
+}
+
+impl Place {
+    /// The two folders of a sandbox that has a root of its own.
+    pub(crate) fn own() -> Place {
+        Place { workspace: WORKSPACE.into(), tmp: "/tmp".into(), walls: Walls::Own }
+    }
+
+    pub(crate) fn home(&self) -> PathBuf {
+        self.tmp.join("home")
+    }
+}
+
 /// The environment of a guest's programs: our own, never the executor's.
-pub(crate) fn guest_env(extra: &[(String, String)]) -> Vec<(String, String)> {
+pub(crate) fn guest_env(place: &Place, extra: &[(String, String)]) -> Vec<(String, String)> {
+    let (home, tmp) = (place.home().display().to_string(), place.tmp.display().to_string());
     let own = [
         ("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"),
-        ("HOME", "/tmp/home"),
-        ("TMPDIR", "/tmp"),
+        ("HOME", home.as_str()),
+        ("TMPDIR", tmp.as_str()),
         ("USER", "sandbox"),
         ("LOGNAME", "sandbox"),
         ("SHELL", "/bin/sh"),

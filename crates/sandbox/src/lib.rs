@@ -22,6 +22,7 @@
 mod call;
 mod cgroup;
 mod channel;
+mod confined;
 mod filter;
 mod forker;
 mod gvisor;

@@ -122,14 +122,20 @@ impl Plan {
         Err(refusal(self.tier, self.floor, &problems, below))
     }
 
+    /// Without a view of its own a guest sees this name, and no link may stand in it.
+    fn real_workspace(&self) -> Result<PathBuf, Problem> {
+        fs::canonicalize(&self.workspace).map_err(|e| Problem::Start(format!("find the workspace: {e}")))
+    }
+
     async fn attempt(&self, tier: Tier, host: &Host) -> Result<Ready, Problem> {
         let backend = match tier {
+            Tier::Confined => Backend::Confined,
             Tier::Namespace => Backend::Namespace,
             Tier::Gvisor => {
                 let runsc = self.runsc.clone().or_else(find_runsc).ok_or(Problem::NoRunsc)?;
                 Backend::Gvisor { runsc }
             }
-            Tier::Microvm | Tier::Confined => return Err(Problem::NotInThisVersion),
+            Tier::Microvm => return Err(Problem::NotInThisVersion),
         };
         let launch = Launch {
             id: 0,
@@ -138,7 +144,7 @@ impl Plan {
                 Rootfs::Host => None,
                 Rootfs::Folder(folder) => Some(root_folder(folder)?),
             },
-            workspace: self.workspace.clone(),
+            workspace: self.real_workspace()?,
             bounds: Bounds::of(&self.limits),
             env: self.env.clone(),
         };
@@ -191,9 +197,17 @@ fn refusal(
             let remedy = problems.last().map(|(tier, p)| p.remedy(*tier)).unwrap_or_default();
             SandboxError::Refused {
                 reason: format!("no tier at or above the floor `{floor}` works here ({})", seen.join("; ")),
-                remedy: format!("{remedy}; or {}", accept_less(Tier::Namespace)),
+                remedy: format!("{remedy}; or {}", accept_less(next_lower(floor))),
             }
         }
+    }
+}
+
+/// What could be accepted instead.
+fn next_lower(floor: Tier) -> Tier {
+    match floor {
+        Tier::Microvm | Tier::Gvisor => Tier::Namespace,
+        Tier::Namespace | Tier::Confined => Tier::Confined,
     }
 }
 

@@ -35,6 +35,19 @@ impl Problem {
             (Problem::NotInThisVersion, _) => "use the tier `gvisor`".to_owned(),
             (Problem::Start(doing), _) if doing.contains("create the namespaces") => user_namespaces(),
             (Problem::Start(doing), _) if doing.contains("map the ids") => user_namespaces(),
+            (Problem::Start(doing), _) if doing.contains("restrict by Landlock") => {
+                "this tier needs Landlock with signal scopes: Linux 6.12 or newer with `landlock` among the `lsm=` \
+                 of its command line, and a container whose seccomp profile allows it"
+                    .to_owned()
+            }
+            (Problem::Start(doing), _) if doing.contains("reach the workspace") => {
+                "keep records (`--data`) in a folder that others may pass through (mode 711 on each folder above), \
+                 or run the executor as an ordinary user"
+                    .to_owned()
+            }
+            (Problem::Start(doing), _) if doing.contains("use a root file system") => {
+                "use `rootfs = \"host\"`".to_owned()
+            }
             (Problem::Start(_) | Problem::Silent | Problem::Layer { .. }, _) => {
                 "run `oubliette doctor` for what this machine can hold".to_owned()
             }

@@ -89,6 +89,7 @@ struct Outside {
 
 fn engine(backend: &Backend, hello: &Hello) -> String {
     match backend {
+        Backend::Confined => format!("Linux {} Landlock and seccomp", hello.kernel),
         Backend::Namespace => format!("Linux {} namespaces", hello.kernel),
         Backend::Gvisor { runsc } => format!("gVisor, {}", runsc.display()),
     }
@@ -122,7 +123,18 @@ fn required(tier: Tier) -> &'static [&'static str] {
             "network",
             "root",
         ],
-        Tier::Confined | Tier::Microvm => &[],
+        Tier::Confined => &[
+            "ids",
+            "capabilities",
+            "no-new-privileges",
+            "seccomp",
+            "landlock",
+            "signals",
+            "network",
+            "root",
+            "view",
+        ],
+        Tier::Microvm => &[],
     }
 }
 
@@ -139,6 +151,20 @@ fn layers(tier: Tier, seen: &Outside, hello: &Hello, bounds: &Bounds) -> Vec<Lay
     let mut layers = Vec::new();
     if tier == Tier::Gvisor {
         layers.push(layer("kernel", hello.gvisor, "system calls are answered by gVisor's own kernel"));
+    }
+    if tier == Tier::Confined {
+        layers.extend(confined(seen, hello));
+        layers.extend(limits(tier, seen, bounds));
+        layers.push(layer(
+            "call-kill",
+            true,
+            "everything a call started; all of it at once by the sentinel's domain",
+        ));
+        layers.push(part(
+            "tools",
+            "by path no mode, owner or time can be set (chmod), nothing watched; no shared memory, terminals or /tmp",
+        ));
+        return layers;
     }
     for (name, short) in [
         ("user-namespace", "user"),
@@ -192,6 +218,42 @@ fn layers(tier: Tier, seen: &Outside, hello: &Hello, bounds: &Bounds) -> Vec<Lay
     layers
 }
 
+/// The confined tier's own story: what is closed, and what can still be seen.
+fn confined(seen: &Outside, hello: &Hello) -> Vec<Layer> {
+    let (_, outside, _) = seen.ids;
+    let shared = hello.uid == outside && outside != crate::launch::BASE_ID + crate::launch::GUEST_ID;
+    let whose = if shared { "the executor's own" } else { "an id of sandboxes only" };
+    vec![
+        Layer {
+            name: "namespaces",
+            state: LayerState::None,
+            detail:
+                "none: host name, mounts and process numbers are the executor's; IPC is closed by seccomp"
+                    .to_owned(),
+        },
+        layer("ids", hello.uid != 0 && hello.gid != 0, format!("{}:{}, {whose}", hello.uid, hello.gid)),
+        layer(
+            "capabilities",
+            hello.caps_effective == 0 && hello.no_new_privs,
+            format!(
+                "effective {:#x}, bounding {:#x}, none can be gained",
+                hello.caps_effective, hello.caps_bounding
+            ),
+        ),
+        layer("no-new-privileges", hello.no_new_privs, format!("{}", hello.no_new_privs)),
+        layer("seccomp", hello.seccomp, "allow-list of system calls; sockets only as pairs"),
+        layer("landlock", hello.landlock == "full", "files, devices, signals, abstract sockets, tracing"),
+        layer("signals", hello.signals_scoped, "a process of the same ids above init cannot be signalled"),
+        layer("network", hello.no_sockets, "no socket can be made, loopback included"),
+        layer("root", hello.root_read_only, "only the workspace and a private folder can be written"),
+        layer(
+            "view",
+            hello.outside_closed,
+            "contents outside program trees cannot be read; names, sizes and numbers of processes can be seen",
+        ),
+    ]
+}
+
 fn limits(tier: Tier, seen: &Outside, bounds: &Bounds) -> Vec<Layer> {
     let has = |name: &str| seen.cgroup.controllers.iter().any(|c| c == name);
     let by = format!("cgroup {}", seen.cgroup.version);
@@ -217,6 +279,14 @@ fn limits(tier: Tier, seen: &Outside, bounds: &Bounds) -> Vec<Layer> {
                 if held { by.as_str() } else { "rlimit" }
             ),
         ),
+        (Tier::Confined, held) => part(
+            "processes",
+            format!(
+                "{} counted by init every 100 ms, and by {}",
+                bounds.processes,
+                if held { by.as_str() } else { "rlimit together with all else of the same user" }
+            ),
+        ),
         (_, true) => layer("processes", true, format!("{} by {by} and rlimit", bounds.processes)),
         (_, false) => {
             layer("processes", true, format!("{} by rlimit of the user namespace", bounds.processes))
@@ -235,7 +305,11 @@ fn limits(tier: Tier, seen: &Outside, bounds: &Bounds) -> Vec<Layer> {
         "disk",
         format!("{} MiB for each file by rlimit, not for their sum", bounds.file_bytes >> 20),
     ));
-    layers.push(layer("tmp", true, format!("{} MiB each for /tmp and /dev/shm", bounds.tmp >> 20)));
+    layers.push(if tier == Tier::Confined {
+        part("tmp", "a private folder on the disk of the run, bounded like it")
+    } else {
+        layer("tmp", true, format!("{} MiB each for /tmp and /dev/shm", bounds.tmp >> 20))
+    });
     layers
 }
 

@@ -7,8 +7,11 @@ use std::cell::Cell;
 
 use landlock::{
     ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, PathFdError, Ruleset,
-    RulesetAttr, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
+    RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
 };
+
+use crate::launch::Place;
+use crate::view;
 
 /// The newest rules we know to ask for; what the kernel cannot hold of them is left out and reported.
 const NEWEST: ABI = ABI::V6;
@@ -26,29 +29,82 @@ pub(crate) enum RuleError {
     Path(#[from] PathFdError),
 }
 
-/// Restricts this process and all it starts.
+/// Restricts this process and all it starts, in a view of its own.
 pub(crate) fn restrict() -> Result<(), RuleError> {
-    let all = AccessFs::from_all(NEWEST);
-    let read = AccessFs::from_read(NEWEST);
-    // Device nodes are used, not made; terminals answer to ioctls.
-    let device =
-        BitFlags::from(AccessFs::ReadFile) | AccessFs::WriteFile | AccessFs::ReadDir | AccessFs::IoctlDev;
-    let mut rules = Ruleset::default()
-        .set_compatibility(CompatLevel::BestEffort)
-        .handle_access(all)?
-        .scope(Scope::AbstractUnixSocket | Scope::Signal)?
-        .create()?;
+    let mut rules = created(CompatLevel::BestEffort)?;
+    let (all, read) = (AccessFs::from_all(NEWEST), AccessFs::from_read(NEWEST));
     for (path, access) in
-        [("/", read), ("/workspace", all), ("/tmp", all), ("/dev", device), ("/dev/shm", all)]
+        [("/", read), ("/workspace", all), ("/tmp", all), ("/dev", device()), ("/dev/shm", all)]
     {
         rules = rules.add_rule(PathBeneath::new(PathFd::new(path)?, access))?;
     }
-    ENFORCED.set(match rules.restrict_self()?.ruleset {
+    ENFORCED.set(told(rules.restrict_self()?.ruleset));
+    Ok(())
+}
+
+/// Confined tier, first domain: what is below cannot signal what is above, nor reach its abstract sockets.
+pub(crate) fn scope() -> Result<(), RuleError> {
+    let rules = Ruleset::default()
+        .set_compatibility(CompatLevel::HardRequirement)
+        .scope(Scope::AbstractUnixSocket | Scope::Signal)?
+        .create()?;
+    rules.restrict_self()?;
+    Ok(())
+}
+
+/// Confined tier, second domain: what a guest may open, and the processes, which init must see to end a call.
+pub(crate) fn restrict_init(place: &Place) -> Result<(), RuleError> {
+    let rules = opened(place)?;
+    let proc = PathBeneath::new(PathFd::new("/proc")?, AccessFs::ReadFile | AccessFs::ReadDir);
+    ENFORCED.set(told(rules.add_rule(proc)?.restrict_self()?.ruleset));
+    Ok(())
+}
+
+/// Confined tier, third domain, one for each call: the same without the processes.
+pub(crate) fn restrict_guest(place: &Place) -> Result<(), RuleError> {
+    opened(place)?.restrict_self()?;
+    Ok(())
+}
+
+/// The host's programs for reading, a few devices, the sandbox's two folders; no TCP.
+fn opened(place: &Place) -> Result<RulesetCreated, RuleError> {
+    let mut rules = created(CompatLevel::HardRequirement)?;
+    let (read, devices) = view::open_parts();
+    for path in read {
+        let fd = PathFd::new(&path)?;
+        let access =
+            if path.is_dir() { AccessFs::from_read(NEWEST) } else { AccessFs::ReadFile | AccessFs::Execute };
+        rules = rules.add_rule(PathBeneath::new(fd, access))?;
+    }
+    for path in devices {
+        let access = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev;
+        rules = rules.add_rule(PathBeneath::new(PathFd::new(&path)?, access))?;
+    }
+    for path in [&place.workspace, &place.tmp] {
+        rules = rules.add_rule(PathBeneath::new(PathFd::new(path)?, AccessFs::from_all(NEWEST)))?;
+    }
+    Ok(rules)
+}
+
+fn created(level: CompatLevel) -> Result<RulesetCreated, RuleError> {
+    Ok(Ruleset::default()
+        .set_compatibility(level)
+        .handle_access(AccessFs::from_all(NEWEST))?
+        .scope(Scope::AbstractUnixSocket | Scope::Signal)?
+        .create()?)
+}
+
+/// Device nodes are used, not made; terminals answer to ioctls.
+fn device() -> BitFlags<AccessFs> {
+    BitFlags::from(AccessFs::ReadFile) | AccessFs::WriteFile | AccessFs::ReadDir | AccessFs::IoctlDev
+}
+
+fn told(status: RulesetStatus) -> &'static str {
+    match status {
         RulesetStatus::FullyEnforced => "full",
         RulesetStatus::PartiallyEnforced => "part",
         RulesetStatus::NotEnforced => "none",
-    });
-    Ok(())
+    }
 }
 
 /// What the kernel said it enforces of the rules installed in this process.

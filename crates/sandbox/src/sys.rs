@@ -351,3 +351,39 @@ pub(crate) fn new_session() -> io::Result<()> {
     // SAFETY: setsid takes nothing.
     check(i64::from(unsafe { libc::setsid() })).map(|_| ())
 }
+
+/// Whether sockets of the families that programs talk to others with are all refused.
+pub(crate) fn no_sockets() -> bool {
+    [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK].into_iter().all(|family| {
+        // SAFETY: socket takes plain integers.
+        let fd = unsafe { libc::socket(family, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0) };
+        if fd >= 0 {
+            // SAFETY: socket gave a new descriptor that nobody else owns.
+            drop(unsafe { OwnedFd::from_raw_fd(fd) });
+        }
+        fd < 0
+    })
+}
+
+/// The version of Landlock that this kernel offers; none where it offers none.
+pub(crate) fn landlock_version() -> io::Result<i64> {
+    const VERSION: u32 = 1;
+    // SAFETY: a null attribute of size 0 with this flag asks for the version only.
+    check(unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, ptr::null::<u8>(), 0_usize, VERSION) })
+}
+
+/// Closes everything but these two, and leaves nothing at the three streams; says whether it could.
+pub(crate) fn keep_only(kept: [RawFd; 2]) -> bool {
+    let Ok(null) = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null") else { return false };
+    let null = std::os::fd::IntoRawFd::into_raw_fd(null);
+    if (0..3).any(|number| place_fd(null, number).is_err()) {
+        return false;
+    }
+    for fd in 3..1024 {
+        if !kept.contains(&fd) {
+            // SAFETY: the caller uses none of them again.
+            unsafe { libc::close(fd) };
+        }
+    }
+    true
+}

@@ -62,6 +62,39 @@ const ETC_FILES: [&str; 17] = [
 /// Device nodes of a guest.
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 
+/// Files of `/proc` that tell of the machine and of nobody's processes.
+const MACHINE: [&str; 16] = [
+    "cpuinfo",
+    "filesystems",
+    "loadavg",
+    "meminfo",
+    "stat",
+    "uptime",
+    "version",
+    "sys/fs/pipe-max-size",
+    "sys/kernel/cap_last_cap",
+    "sys/kernel/ngroups_max",
+    "sys/kernel/osrelease",
+    "sys/kernel/ostype",
+    "sys/kernel/pid_max",
+    "sys/net/core/somaxconn",
+    "sys/vm/max_map_count",
+    "sys/vm/overcommit_memory",
+];
+
+/// Where there is no view of its own: what of the host may be read (the first) and used as a device. `/proc` is
+/// the whole system's there, so none of its folders of processes is among it, not even one's own.
+pub(crate) fn open_parts() -> (Vec<PathBuf>, Vec<PathBuf>) {
+    let beneath =
+        |folder: &'static str| move |name: &&str| fs::canonicalize(Path::new(folder).join(name)).ok();
+    let programs = PROGRAMS.iter().filter_map(beneath("/"));
+    let public = |path: &PathBuf| fs::metadata(path).is_ok_and(|m| m.mode() & 0o004 != 0);
+    let etc = ETC_FOLDERS.iter().chain(&ETC_FILES).filter_map(beneath("/etc")).filter(public);
+    let machine = MACHINE.iter().filter_map(beneath("/proc"));
+    let devices = DEVICES.iter().filter(|name| **name != "tty").filter_map(beneath("/dev"));
+    (programs.chain(etc).chain(machine).collect(), devices.collect())
+}
+
 /// The trees that make a view, attached nowhere yet.
 pub(crate) struct Trees {
     programs: Vec<(PathBuf, OwnedFd)>,

@@ -86,6 +86,12 @@ pub(crate) struct Hello {
     pub(crate) landlock: String,
     /// A write to the system's part of the view was refused.
     pub(crate) root_read_only: bool,
+    /// Folders of the host that no program needs cannot be listed.
+    pub(crate) outside_closed: bool,
+    /// No socket can be made but pairs.
+    pub(crate) no_sockets: bool,
+    /// The process above init, which has the same ids, cannot be signalled.
+    pub(crate) signals_scoped: bool,
     /// Mount points, for the record.
     pub(crate) mounts: u32,
 }

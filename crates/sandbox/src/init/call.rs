@@ -15,10 +15,10 @@ use serde::{Deserialize, Serialize};
 
 use super::sweep::Kin;
 use super::{file, sweep, walk};
-use crate::launch::Bounds;
+use crate::launch::{Bounds, Place, Walls};
 use crate::sys::{self, Fork};
 use crate::wire::{End, Kind};
-use crate::{Ended, Job, Usage};
+use crate::{Ended, Job, Usage, rules};
 
 /// How long output is read on after the first process ended.
 const DRAIN: Duration = Duration::from_millis(200);
@@ -58,6 +58,7 @@ pub(super) fn start(
     stdin: Vec<u8>,
     env: &[(String, String)],
     bounds: &Bounds,
+    place: &Place,
 ) -> io::Result<Running> {
     let (in_read, in_write) = io::pipe()?;
     let (out_read, out_write) = io::pipe()?;
@@ -69,7 +70,7 @@ pub(super) fn start(
             drop((in_write, out_read, err_read, status_read));
             let own = [in_read.into(), out_write.into(), err_write.into(), status_write.into()];
             let Ok([stdin, stdout, stderr, status]) = keep_only(own) else { sys::exit_now(70) };
-            supervise(job, env, bounds, stdin.into(), [stdout.into(), stderr.into()], status.into())
+            supervise(job, env, (bounds, place), stdin.into(), [stdout.into(), stderr.into()], status.into())
         }
         Fork::Parent(supervisor) => {
             drop((in_read, out_write, err_write, status_write));
@@ -284,7 +285,7 @@ fn keep_only(own: [OwnedFd; 4]) -> io::Result<[OwnedFd; 4]> {
 fn supervise(
     job: &Job,
     env: &[(String, String)],
-    bounds: &Bounds,
+    (bounds, place): (&Bounds, &Place),
     stdin: PipeReader,
     [stdout, stderr]: [PipeWriter; 2],
     mut status: PipeWriter,
@@ -300,7 +301,12 @@ fn supervise(
         Ok(Fork::Parent(pid)) => pid,
         Ok(Fork::Child) => {
             drop(status);
-            become_program(job, env, bounds, &stdin, &stdout, &stderr)
+            become_program(
+                job,
+                env,
+                (bounds, place),
+                [stdin.as_raw_fd(), stdout.as_raw_fd(), stderr.as_raw_fd()],
+            )
         }
         Err(e) => {
             tell(&mut status, Ended::NotStarted(e.raw_os_error().unwrap_or(libc::EIO)), Usage::default());
@@ -327,25 +333,28 @@ fn tell(status: &mut PipeWriter, ended: Ended, usage: Usage) {
 fn become_program(
     job: &Job,
     env: &[(String, String)],
-    bounds: &Bounds,
-    stdin: &PipeReader,
-    stdout: &PipeWriter,
-    stderr: &PipeWriter,
+    (bounds, place): (&Bounds, &Place),
+    [stdin, stdout, stderr]: [i32; 3],
 ) -> ! {
     let placed = sys::new_session()
-        .and_then(|()| sys::place_fd(stdin.as_raw_fd(), 0))
-        .and_then(|()| sys::place_fd(stdout.as_raw_fd(), 1))
-        .and_then(|()| sys::place_fd(stderr.as_raw_fd(), 2))
-        .and_then(|()| sys::set_limit(libc::RLIMIT_CPU, bounds.cpu_s, bounds.cpu_s + 5));
+        .and_then(|()| sys::place_fd(stdin, 0))
+        .and_then(|()| sys::place_fd(stdout, 1))
+        .and_then(|()| sys::place_fd(stderr, 2))
+        .and_then(|()| sys::set_limit(libc::RLIMIT_CPU, bounds.cpu_s, bounds.cpu_s + 5))
+        .and_then(|()| match place.walls {
+            Walls::Own => Ok(()),
+            // Init looks at processes and ends them; what a call starts may do neither beyond the call.
+            Walls::Shared => rules::restrict_guest(place).map_err(io::Error::other),
+        });
     if placed.is_err() {
         sys::exit_now(126)
     }
     sys::close_from(3);
     sys::default_signals();
     match job {
-        Job::File(op) => sys::exit_now(file::serve(op)),
+        Job::File(op) => sys::exit_now(file::serve(op, place)),
         Job::Exec { argv, env: extra, cwd } => {
-            let error = exec(argv, env, extra, cwd.as_deref());
+            let error = exec(argv, env, extra, cwd.as_deref(), place);
             let name = argv.first().map_or("", String::as_str);
             // The model and the user read this; the shell's own numbers for it.
             drop(writeln!(io::stderr(), "{name}: {}", plain(&error)));
@@ -365,9 +374,10 @@ fn exec(
     env: &[(String, String)],
     extra: &[(String, String)],
     cwd: Option<&str>,
+    place: &Place,
 ) -> io::Error {
     let attempt = || -> io::Result<io::Error> {
-        let folder = walk::Workspace::open()?.folder(cwd.unwrap_or("."))?;
+        let folder = walk::Workspace::open(place)?.folder(cwd.unwrap_or("."))?;
         rustix::process::fchdir(&folder)?;
         let text = |s: &str| CString::new(s).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput));
         let args: Vec<CString> = argv.iter().map(|s| text(s)).collect::<io::Result<_>>()?;

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 
 use super::walk::{Missing, Place, WalkError, Workspace, look, open_regular};
 use crate::FileOp;
+use crate::launch::Place as Where;
 
 /// Bytes of a file that a search looks at.
 const SEARCH_FILE: u64 = 4 << 20;
@@ -68,13 +69,15 @@ impl From<io::Error> for Refusal {
 }
 
 /// Does it, answers, and gives the exit status.
-pub(super) fn serve(op: &FileOp) -> i32 {
-    let outcome = match op {
-        FileOp::Read { path, offset, limit } => read(path, *offset, *limit),
-        FileOp::Write { path } => write(path).map(|v| (v, Vec::new())),
-        FileOp::List { path, limit } => list(path, *limit).map(|v| (v, Vec::new())),
-        FileOp::Search { pattern, path, limit } => search(pattern, path, *limit).map(|v| (v, Vec::new())),
-    };
+pub(super) fn serve(op: &FileOp, place: &Where) -> i32 {
+    let outcome = Workspace::open(place).map_err(Refusal::from).and_then(|workspace| match op {
+        FileOp::Read { path, offset, limit } => read(&workspace, path, *offset, *limit),
+        FileOp::Write { path } => write(&workspace, path).map(|v| (v, Vec::new())),
+        FileOp::List { path, limit } => list(&workspace, path, *limit).map(|v| (v, Vec::new())),
+        FileOp::Search { pattern, path, limit } => {
+            search(&workspace, pattern, path, *limit).map(|v| (v, Vec::new()))
+        }
+    });
     let (answer, bytes, code) = match outcome {
         Ok((value, bytes)) => (json!({ "ok": value }), bytes, 0),
         Err(r) => (json!({ "error": { "kind": r.kind, "message": r.message } }), Vec::new(), 1),
@@ -88,8 +91,8 @@ pub(super) fn serve(op: &FileOp) -> i32 {
     }
 }
 
-fn read(path: &str, offset: u64, limit: u64) -> Result<(Value, Vec<u8>), Refusal> {
-    let fd = Workspace::open()?.file(path)?;
+fn read(workspace: &Workspace, path: &str, offset: u64, limit: u64) -> Result<(Value, Vec<u8>), Refusal> {
+    let fd = workspace.file(path)?;
     let size = u64::try_from(rustix::fs::fstat(&fd)?.st_size).unwrap_or(0);
     let mut file = File::from(fd);
     file.seek(SeekFrom::Start(offset))?;
@@ -98,8 +101,8 @@ fn read(path: &str, offset: u64, limit: u64) -> Result<(Value, Vec<u8>), Refusal
     Ok((json!({ "size": size, "read": bytes.len() }), bytes))
 }
 
-fn write(path: &str) -> Result<Value, Refusal> {
-    let Some(place) = Workspace::open()?.place(path, Missing::Make)? else {
+fn write(workspace: &Workspace, path: &str) -> Result<Value, Refusal> {
+    let Some(place) = workspace.place(path, Missing::Make)? else {
         return Err(rustix::io::Errno::ISDIR.into());
     };
     let mode = match look(&place.folder, &place.name) {
@@ -173,8 +176,8 @@ fn names(folder: &OwnedFd) -> Result<Vec<Vec<u8>>, Refusal> {
     Ok(names)
 }
 
-fn list(path: &str, limit: u32) -> Result<Value, Refusal> {
-    let folder = Workspace::open()?.folder(path)?;
+fn list(workspace: &Workspace, path: &str, limit: u32) -> Result<Value, Refusal> {
+    let folder = workspace.folder(path)?;
     let all = names(&folder)?;
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     let mut entries = Vec::new();
@@ -199,15 +202,14 @@ struct Hunt {
     files: u64,
 }
 
-fn search(pattern: &str, path: &str, limit: u32) -> Result<Value, Refusal> {
+fn search(workspace: &Workspace, pattern: &str, path: &str, limit: u32) -> Result<Value, Refusal> {
     let pattern = RegexBuilder::new(pattern)
         .size_limit(1 << 20)
         .dfa_size_limit(4 << 20)
         .build()
         .map_err(|e| Refusal { kind: "pattern", message: pattern_problem(&e) })?;
-    let workspace = Workspace::open()?;
     let mut hunt = Hunt { pattern, limit, matches: Vec::new(), more: 0, files: 0 };
-    let shown = path.trim_start_matches("/workspace").trim_matches('/');
+    let shown = workspace.relative(path).trim_matches('/');
     let shown = if shown == "." { "" } else { shown };
     match workspace.place(path, Missing::Error)? {
         None => hunt.folder(&workspace.folder(".")?, "", 0)?,

@@ -3,20 +3,22 @@
 use std::ffi::CString;
 use std::fs;
 use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt;
 
+use crate::launch::Place;
 use crate::sys::Fork;
 use crate::wire::{Hello, Mend};
 use crate::{filter, rules, sys};
 
 /// Looks at everything that can be seen from inside, and closes the faults of an engine that a filter can close.
-pub(super) fn measure() -> io::Result<Hello> {
+pub(super) fn measure(place: &Place) -> io::Result<Hello> {
     let uname = rustix::system::uname();
     let version = uname.version().to_string_lossy().into_owned();
     let release = uname.release().to_string_lossy().into_owned();
     // gVisor's own answer to uname and dmesg; a guest kernel's banner in /proc/version.
     let banner = fs::read_to_string("/proc/version").unwrap_or_default();
     let gvisor = is_gvisor(&banner, &version);
-    let link_xattr = match (link_xattr_is_broken()?, filter::without_link_xattrs) {
+    let link_xattr = match (link_xattr_is_broken(place)?, filter::without_link_xattrs) {
         (false, _) => Mend::Sound,
         (true, mend) if mend().is_ok() => Mend::Mended,
         (true, _) => Mend::Broken,
@@ -39,6 +41,9 @@ pub(super) fn measure() -> io::Result<Hello> {
         subreaper: !gvisor || subreapers_work()?,
         landlock: rules::enforced().to_owned(),
         root_read_only: root_is_read_only(),
+        outside_closed: ["/", "/root", "/home", "/var"].iter().all(|path| fs::read_dir(path).is_err()),
+        no_sockets: sys::no_sockets(),
+        signals_scoped: signals_are_scoped(),
         mounts: u32::try_from(fs::read_to_string("/proc/self/mounts").unwrap_or_default().lines().count())
             .unwrap_or(u32::MAX),
     })
@@ -65,6 +70,12 @@ fn interfaces() -> Vec<String> {
     text.lines().skip(2).filter_map(|line| Some(line.split_once(':')?.0.trim().to_owned())).collect()
 }
 
+/// Init's parent has its ids where there is no namespace, so only a rule can come between them.
+fn signals_are_scoped() -> bool {
+    let parent = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
+    parent > 1 && sys::kill(parent, 0).is_err_and(|e| e.raw_os_error() == Some(libc::EPERM))
+}
+
 fn root_is_read_only() -> bool {
     let probe = ["/.probe", "/usr/.probe", "/etc/.probe"];
     probe.iter().all(|path| match fs::write(path, b"") {
@@ -78,16 +89,15 @@ fn root_is_read_only() -> bool {
 }
 
 /// What `ls -l` does with a link. In the workspace, because faults depend on what serves the file.
-fn link_xattr_is_broken() -> io::Result<bool> {
-    let path = format!("/tmp/.link-{}", std::process::id());
-    let workspace = format!("/workspace/.link-{}", std::process::id());
+fn link_xattr_is_broken(place: &Place) -> io::Result<bool> {
     let mut broken = false;
-    for path in [path, workspace] {
+    for folder in [&place.tmp, &place.workspace] {
+        let path = folder.join(format!(".link-{}", std::process::id()));
         match std::os::unix::fs::symlink("nowhere", &path) {
             Ok(()) => {}
             Err(_) => continue,
         }
-        let c = CString::new(path.as_str()).map_err(io::Error::other)?;
+        let c = CString::new(path.as_os_str().as_bytes()).map_err(io::Error::other)?;
         let answer = sys::link_xattr(&c).raw_os_error();
         broken |= !matches!(answer, Some(0 | libc::ENODATA | libc::ENOTSUP | libc::EPERM | libc::EACCES));
         fs::remove_file(&path)?;

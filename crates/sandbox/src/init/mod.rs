@@ -23,7 +23,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::launch::{Bounds, guest_env};
+use crate::launch::{Bounds, Place, Walls, guest_env};
 use crate::sys;
 use crate::wire::{Decoder, End, Frame, Kind, PIECE, Start};
 use call::Running;
@@ -33,11 +33,11 @@ use sweep::Kin;
 const COUNT_EVERY_MS: u64 = 100;
 
 /// Runs as PID 1 until the channel closes. The channel is descriptors 0 and 1.
-pub(crate) fn run(extra: &[(String, String)], bounds: &Bounds) -> ! {
+pub(crate) fn run(extra: &[(String, String)], bounds: &Bounds, place: Place) -> ! {
     // Only the three streams are ours; whatever else was inherited must not be seen by a guest.
     sys::close_from(3);
     sys::ignore_terminal_signals();
-    let code = match Init::new(extra, bounds).and_then(|mut init| init.serve()) {
+    let code = match Init::new(extra, bounds, place).and_then(|mut init| init.serve()) {
         Ok(()) => 0,
         Err(e) => {
             // The log stream; a failure to write it has no one left to hear of it.
@@ -54,6 +54,7 @@ struct Init {
     children: OwnedFd,
     env: Vec<(String, String)>,
     bounds: Bounds,
+    place: Place,
     /// Whether init must count processes itself.
     count: bool,
     calls: BTreeMap<u32, Running>,
@@ -66,7 +67,7 @@ struct Init {
 }
 
 impl Init {
-    fn new(extra: &[(String, String)], bounds: &Bounds) -> io::Result<Init> {
+    fn new(extra: &[(String, String)], bounds: &Bounds, place: Place) -> io::Result<Init> {
         let keep = |number: i32| -> io::Result<OwnedFd> {
             let from = match number {
                 0 => io::stdin().as_fd().try_clone_to_owned()?,
@@ -81,18 +82,23 @@ impl Init {
         drop(null);
         rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
         // A home that can be written; programs expect one.
-        match std::fs::create_dir("/tmp/home") {
+        match std::fs::create_dir(place.home()) {
             Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
             _ => {}
         }
-        let hello = measure::measure()?;
-        let (count, adopts) = (hello.gvisor, !hello.subreaper);
+        if place.walls == Walls::Shared {
+            // Not PID 1 of anything: what loses its parent would go to the sentinel otherwise.
+            rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+        }
+        let hello = measure::measure(&place)?;
+        let (count, adopts) = (hello.gvisor || place.walls == Walls::Shared, !hello.subreaper);
         let mut init = Init {
             channel_in,
             channel_out,
             children: sys::child_signals()?,
-            env: guest_env(extra),
+            env: guest_env(&place, extra),
             bounds: bounds.clone(),
+            place,
             count,
             calls: BTreeMap::new(),
             keepers: Vec::new(),
@@ -170,7 +176,7 @@ impl Init {
                     None => (&frame.payload[..], Vec::new()),
                 };
                 let start: Start = serde_json::from_slice(head).map_err(io::Error::other)?;
-                match call::start(&start.job, stdin, &self.env, &self.bounds) {
+                match call::start(&start.job, stdin, &self.env, &self.bounds, &self.place) {
                     Ok(running) => {
                         self.calls.insert(frame.call, running);
                         Ok(())
@@ -243,7 +249,7 @@ impl Init {
         if self.count && !self.calls.is_empty() {
             let bound = usize::try_from(self.bounds.processes).unwrap_or(usize::MAX);
             // Init and one supervisor a call are ours.
-            if sweep::count().saturating_sub(1 + self.calls.len()) > bound {
+            if sweep::count(self.place.walls).saturating_sub(1 + self.calls.len()) > bound {
                 for call in self.calls.values_mut() {
                     call.too_many_processes();
                 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 
+use crate::launch::Walls;
 use crate::sys;
 
 /// A process as `/proc` tells it.
@@ -23,8 +24,17 @@ pub(super) struct Kin {
 }
 
 /// Processes in the sandbox, init included.
-pub(super) fn count() -> usize {
-    fs::read_dir("/proc").map_or(0, |dir| dir.filter_map(|e| pid_of(&e.ok()?)).count())
+pub(super) fn count(walls: Walls) -> usize {
+    match walls {
+        Walls::Own => fs::read_dir("/proc").map_or(0, |dir| dir.filter_map(|e| pid_of(&e.ok()?)).count()),
+        // Others are there as well.
+        Walls::Shared => 1 + descendants(&snapshot(), me()).len(),
+    }
+}
+
+/// Init's own number: 1 but in the tier without process numbers of its own.
+fn me() -> i32 {
+    rustix::process::getpid().as_raw_nonzero().get()
 }
 
 /// Living descendants of a supervisor.
@@ -52,6 +62,7 @@ fn kill_these(found: &[i32]) {
 }
 
 /// Kills every process of the sandbox but init: the kernel does it in one step that no fork can slip through.
+/// In the tier without process numbers of its own the domain of init's rules bounds it in the same way.
 pub(super) fn kill_everything() {
     // Nothing to kill is fine.
     drop(sys::kill(-1, libc::SIGKILL));
@@ -110,15 +121,15 @@ fn has_first(stat: &str) -> bool {
 /// Kills what hangs at init itself and is no supervisor: a guest that kills its supervisor does not get away.
 /// Says how many such were found alive.
 pub(super) fn kill_orphans(kin: &Kin) -> usize {
-    let found = orphans(&snapshot(), &kin.supervisors);
+    let found = orphans(&snapshot(), me(), &kin.supervisors);
     kill_these(&found);
     found.len()
 }
 
 /// Living children of init that are no supervisors, and all below them.
-fn orphans(all: &[Seen], supervisors: &[i32]) -> Vec<i32> {
+fn orphans(all: &[Seen], init: i32, supervisors: &[i32]) -> Vec<i32> {
     let mut found = Vec::new();
-    for seen in all.iter().filter(|s| s.parent == 1 && !supervisors.contains(&s.pid)) {
+    for seen in all.iter().filter(|s| s.parent == init && !supervisors.contains(&s.pid)) {
         if !seen.dead {
             found.push(seen.pid);
         }
@@ -131,7 +142,7 @@ fn orphans(all: &[Seen], supervisors: &[i32]) -> Vec<i32> {
 fn family(all: &[Seen], supervisor: i32, kin: &Kin) -> Vec<i32> {
     let mut found = descendants(all, supervisor);
     if kin.adopted {
-        found.extend(orphans(all, &kin.supervisors));
+        found.extend(orphans(all, me(), &kin.supervisors));
     }
     found
 }

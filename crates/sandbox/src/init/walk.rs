@@ -11,13 +11,17 @@ use std::os::unix::ffi::OsStrExt;
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, fstat, mkdirat, openat, readlinkat, statat};
 
-use crate::launch::WORKSPACE;
+use crate::launch::{Place as Where, WORKSPACE};
 
 /// Links followed on one way, as many as the kernel follows.
 const MAX_LINKS: u32 = 40;
 
-/// The workspace.
-pub(super) struct Workspace(OwnedFd);
+/// The workspace, and the absolute names it goes by.
+pub(super) struct Workspace {
+    top: OwnedFd,
+    /// Its real name. `/workspace` is understood everywhere, also where it lies somewhere else.
+    real: OsString,
+}
 
 /// The end of a way: a folder that exists, and a name in it that may not.
 pub(super) struct Place {
@@ -56,8 +60,22 @@ pub(super) enum Missing {
 const FOLDER: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 impl Workspace {
-    pub(super) fn open() -> Result<Workspace, WalkError> {
-        Ok(Workspace(openat(CWD, WORKSPACE, FOLDER | OFlags::RDONLY, Mode::empty())?))
+    pub(super) fn open(place: &Where) -> Result<Workspace, WalkError> {
+        let top = openat(CWD, &place.workspace, FOLDER | OFlags::RDONLY, Mode::empty())?;
+        Ok(Workspace { top, real: place.workspace.clone().into_os_string() })
+    }
+
+    /// A path without the name of the workspace before it.
+    pub(super) fn relative<'a>(&self, path: &'a str) -> &'a str {
+        self.beneath(path.as_bytes()).and_then(|rest| std::str::from_utf8(rest).ok()).unwrap_or(path)
+    }
+
+    /// What of an absolute path lies beneath the workspace.
+    fn beneath<'a>(&self, path: &'a [u8]) -> Option<&'a [u8]> {
+        [WORKSPACE.as_bytes(), self.real.as_bytes()].into_iter().find_map(|name| {
+            let rest = path.strip_prefix(name)?;
+            matches!(rest.first(), None | Some(b'/')).then_some(rest)
+        })
     }
 
     /// Opens a folder.
@@ -81,7 +99,7 @@ impl Workspace {
     pub(super) fn place(&self, path: &str, missing: Missing) -> Result<Option<Place>, WalkError> {
         let mut rest: VecDeque<OsString> = VecDeque::new();
         // An absolute path means the same place as for a command: beneath /workspace or nowhere.
-        push_front(&mut rest, OsStr::new(path))?;
+        self.push_front(&mut rest, OsStr::new(path))?;
         let mut trail = vec![self.top()?];
         let mut links = 0;
         let mut last: Option<OsString> = None;
@@ -105,7 +123,7 @@ impl Workspace {
                         return Err(WalkError::Links);
                     }
                     let target = readlinkat(at, &part, Vec::new())?;
-                    push_front(&mut rest, OsStr::from_bytes(target.as_bytes()))?;
+                    self.push_front(&mut rest, OsStr::from_bytes(target.as_bytes()))?;
                 }
                 Ok(FileType::Directory) if !rest.is_empty() => {
                     trail.push(openat(at, &part, FOLDER | OFlags::PATH, Mode::empty())?);
@@ -132,8 +150,35 @@ impl Workspace {
         })
     }
 
+    /// Puts the parts of a path before what is left of the way.
+    fn push_front(&self, rest: &mut VecDeque<OsString>, path: &OsStr) -> Result<(), WalkError> {
+        let bytes = path.as_bytes();
+        if bytes.contains(&0) {
+            return Err(rustix::io::Errno::INVAL.into());
+        }
+        let mut parts: Vec<OsString> = Vec::new();
+        let relative = if bytes.first() == Some(&b'/') {
+            let beneath = self.beneath(bytes).ok_or(WalkError::Outside)?;
+            // A marker no name can be: back to the top.
+            parts.push(OsString::from("\0root"));
+            beneath
+        } else {
+            bytes
+        };
+        parts.extend(
+            relative
+                .split(|b| *b == b'/')
+                .filter(|part| !part.is_empty() && *part != b".")
+                .map(|part| OsStr::from_bytes(part).to_owned()),
+        );
+        for part in parts.into_iter().rev() {
+            rest.push_front(part);
+        }
+        Ok(())
+    }
+
     fn top(&self) -> Result<OwnedFd, rustix::io::Errno> {
-        openat(&self.0, ".", FOLDER | OFlags::RDONLY, Mode::empty())
+        openat(&self.top, ".", FOLDER | OFlags::RDONLY, Mode::empty())
     }
 }
 
@@ -158,34 +203,4 @@ pub(super) fn look(folder: &OwnedFd, name: &OsStr) -> Result<Stat, rustix::io::E
 
 fn kind_of(folder: &OwnedFd, name: &OsStr) -> Result<FileType, rustix::io::Errno> {
     Ok(FileType::from_raw_mode(look(folder, name)?.st_mode))
-}
-
-/// Puts the parts of a path before what is left of the way.
-fn push_front(rest: &mut VecDeque<OsString>, path: &OsStr) -> Result<(), WalkError> {
-    let bytes = path.as_bytes();
-    if bytes.contains(&0) {
-        return Err(rustix::io::Errno::INVAL.into());
-    }
-    let mut parts: Vec<OsString> = Vec::new();
-    let relative = if bytes.first() == Some(&b'/') {
-        let beneath = bytes.strip_prefix(WORKSPACE.as_bytes()).ok_or(WalkError::Outside)?;
-        if !matches!(beneath.first(), None | Some(b'/')) {
-            return Err(WalkError::Outside);
-        }
-        // A marker no name can be: back to the top.
-        parts.push(OsString::from("\0root"));
-        beneath
-    } else {
-        bytes
-    };
-    parts.extend(
-        relative
-            .split(|b| *b == b'/')
-            .filter(|part| !part.is_empty() && *part != b".")
-            .map(|part| OsStr::from_bytes(part).to_owned()),
-    );
-    for part in parts.into_iter().rev() {
-        rest.push_front(part);
-    }
-    Ok(())
 }

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
 
 mod calls;
+mod confined;
 mod files;
 mod hiding;
 mod limits;
@@ -18,9 +19,9 @@ use policy::{Limits, Rootfs, Surroundings, Tier, TierChoice};
 use sandbox::{Call, Cancel, FileOp, Host, Job, Outcome, Plan, Running, Stream};
 use tempfile::TempDir;
 
-/// Runs a claim on each tier, as a test of its own.
+/// Runs a claim on each tier, as a test of its own. A claim that the confined tier cannot make says why not.
 macro_rules! on_every_tier {
-    ($($(#[$doc:meta])* fn $claim:ident($inside:ident: &Inside) $body:block)*) => {$(
+    ($($(#[$doc:meta])* $(not_confined($why:literal))? fn $claim:ident($inside:ident: &Inside) $body:block)*) => {$(
         $(#[$doc])*
         fn $claim($inside: &crate::Inside) $body
 
@@ -34,9 +35,23 @@ macro_rules! on_every_tier {
             fn gvisor() {
                 super::$claim(&crate::Inside::new(policy::Tier::Gvisor));
             }
+
+            crate::on_confined!($claim $($why)?);
         }
     )*};
 }
+macro_rules! on_confined {
+    ($claim:ident) => {
+        #[test]
+        fn confined() {
+            super::$claim(&crate::Inside::new(policy::Tier::Confined));
+        }
+    };
+    ($claim:ident $why:literal) => {
+        const _: &str = $why;
+    };
+}
+pub(crate) use on_confined;
 pub(crate) use on_every_tier;
 
 /// An open sandbox with what a test needs to look at it from both sides.
@@ -71,7 +86,8 @@ pub(crate) fn plan(tier: Tier, workspace: &Path) -> Plan {
         tier: match tier {
             Tier::Namespace => TierChoice::Namespace,
             Tier::Gvisor => TierChoice::Gvisor,
-            Tier::Confined | Tier::Microvm => unreachable!("not in this version"),
+            Tier::Confined => TierChoice::Confined,
+            Tier::Microvm => unreachable!("not in this version"),
         },
         floor: Tier::Confined,
         surroundings: Surroundings::None,
@@ -94,6 +110,8 @@ impl Inside {
 
     pub(crate) fn with(tier: Tier, change: impl FnOnce(&mut Plan)) -> Inside {
         let folder = tempfile::tempdir().unwrap();
+        // The confined tier has no view of its own: its unprivileged id must find the way.
+        std::fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o711)).unwrap();
         let workspace = folder.path().join("workspace");
         std::fs::create_dir(&workspace).unwrap();
         own(&workspace);
@@ -112,6 +130,19 @@ impl Inside {
     /// The workspace from outside.
     pub(crate) fn workspace(&self) -> PathBuf {
         self.folder.path().join("workspace")
+    }
+
+    /// The workspace as a command inside sees it.
+    pub(crate) fn workspace_inside(&self) -> String {
+        match self.tier {
+            Tier::Confined => self.workspace().canonicalize().unwrap().display().to_string(),
+            Tier::Namespace | Tier::Gvisor | Tier::Microvm => "/workspace".to_owned(),
+        }
+    }
+
+    /// Where a command inside puts temporary files.
+    pub(crate) fn tmp_inside(&self) -> String {
+        self.sh("printf %s \"$TMPDIR\"").out
     }
 
     /// A folder beside the workspace that nothing inside may reach.

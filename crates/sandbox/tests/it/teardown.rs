@@ -34,7 +34,7 @@ fn inventory(forker: Option<u32>) -> Inventory {
 }
 
 /// Living processes below one, at any depth.
-fn descendants(top: u32) -> BTreeSet<u32> {
+pub(crate) fn descendants(top: u32) -> BTreeSet<u32> {
     let mut found = BTreeSet::new();
     let mut open = vec![top];
     while let Some(pid) = open.pop() {
@@ -75,7 +75,7 @@ fn forker_of(inside: &Inside) -> u32 {
 
 #[test]
 fn r56_destroy_leaves_no_process_mount_or_group() {
-    for tier in [Tier::Namespace, Tier::Gvisor] {
+    for tier in [Tier::Confined, Tier::Namespace, Tier::Gvisor] {
         let mut inside = Inside::new(tier);
         let forker = forker_of(&inside);
         inside.sh("sleep 100 >/dev/null 2>&1 </dev/null & setsid sleep 100 >/dev/null 2>&1 </dev/null &");
@@ -91,7 +91,7 @@ fn r56_destroy_leaves_no_process_mount_or_group() {
 
 #[test]
 fn a_dropped_sandbox_is_destroyed_all_the_same() {
-    for tier in [Tier::Namespace, Tier::Gvisor] {
+    for tier in [Tier::Confined, Tier::Namespace, Tier::Gvisor] {
         let inside = Inside::new(tier);
         let forker = forker_of(&inside);
         inside.sh("setsid sleep 100 >/dev/null 2>&1 </dev/null &");
@@ -105,7 +105,7 @@ fn a_dropped_sandbox_is_destroyed_all_the_same() {
 #[test]
 fn a_guest_that_breaks_the_protocol_loses_its_sandbox_and_nothing_else() {
     // Its own standard output is a pipe to init, never the channel: whatever it prints is only output.
-    for tier in [Tier::Namespace, Tier::Gvisor] {
+    for tier in [Tier::Confined, Tier::Namespace, Tier::Gvisor] {
         let inside = Inside::new(tier);
         let ran = inside.sh("printf '\\377\\377\\377\\377\\020rubbish'; head -c 300000 /dev/urandom");
         assert_eq!(ran.outcome.stdout_bytes, 300_012, "{tier}");

@@ -115,7 +115,7 @@ fn a_nested_user_namespace_cannot_be_had() {
 
 #[test]
 fn a_setuid_file_gives_nothing() {
-    for tier in [Tier::Namespace, Tier::Gvisor] {
+    for tier in [Tier::Confined, Tier::Namespace, Tier::Gvisor] {
         let inside = Inside::new(tier);
         let path = inside.workspace().join("suid");
         std::fs::copy("/usr/bin/id", &path).unwrap();

@@ -51,6 +51,7 @@ on_every_tier! {
         assert!(is_still(inside));
     }
 
+    not_confined("no signal reaches above the call's own domain")
     fn a_guest_that_stops_its_supervisor_costs_itself_nothing_but_time(inside: &Inside) {
         let ran = inside.call(shell("kill -STOP $PPID"), b"", Duration::from_millis(500), 1 << 20);
         assert_eq!(ran.outcome.stopped_by, StoppedBy::Timeout);

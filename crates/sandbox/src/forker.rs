@@ -14,7 +14,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use crate::cgroup::{self, Cgroup};
 use crate::confined::{self, Scratch};
 use crate::inside::{self, Taken};
-use crate::launch::{BASE_ID, Backend, GUEST_ID, ID_COUNT, Launch};
+use crate::launch::{BASE_ID, Backend, Bounds, GUEST_ID, ID_COUNT, Launch};
 use crate::message::{Ask, Tell, receive, send};
 use crate::sys::{self, Fork};
 
@@ -144,6 +144,8 @@ impl Forker {
         };
         let mut cgroup = Cgroup::make(launch.id, &launch.backend, &launch.bounds);
         let held = cgroup.held();
+        let bounds = Bounds { weigh: !held.memory, ..launch.bounds.clone() };
+        let launch = &Launch { bounds, ..launch.clone() };
         let (go_read, mut go_write) = io::pipe().map_err(during("make a pipe"))?;
         let (mut status_read, status_write) = io::pipe().map_err(during("make a pipe"))?;
         let (life_read, life_write) = match confined {

@@ -55,6 +55,9 @@ pub(crate) struct Bounds {
     pub(crate) file_bytes: u64,
     pub(crate) tmp: u64,
     pub(crate) files: u64,
+    /// No cgroup counts memory: init adds up what processes hold.
+    #[serde(default)]
+    pub(crate) weigh: bool,
 }
 
 /// What cgroup limits a sandbox has.
@@ -101,6 +104,7 @@ impl Bounds {
             file_bytes: limits.disk,
             tmp: limits.tmp,
             files: limits.files,
+            weigh: false,
         }
     }
 }

@@ -264,8 +264,8 @@ fn limits(tier: Tier, seen: &Outside, bounds: &Bounds) -> Vec<Layer> {
         part(
             "memory",
             format!(
-                "{memory} MiB of private memory for each process, not for their sum, shared memory not counted: \
-                 no cgroup ({})",
+                "{memory} MiB of all processes together, added up by init every 100 ms, what came in between is \
+                 not held: no cgroup ({})",
                 seen.cgroup.missing
             ),
         )

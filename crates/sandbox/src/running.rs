@@ -194,6 +194,9 @@ impl Running {
 /// What ended a call that none of our own bounds ended: exit causes and counters only.
 fn stopped_by(end: &End, before: Option<Counters>, after: Option<Counters>) -> StoppedBy {
     let rose = |of| rose(before, after, of);
+    if end.out_of_memory {
+        return StoppedBy::Memory;
+    }
     if end.too_many_processes {
         return StoppedBy::Processes;
     }

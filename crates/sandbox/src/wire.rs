@@ -58,6 +58,8 @@ pub(crate) struct End {
     pub(crate) background: u32,
     /// The guest's own process bound struck.
     pub(crate) too_many_processes: bool,
+    /// The guest's own memory bound struck.
+    pub(crate) out_of_memory: bool,
 }
 
 /// What init measured about itself before any guest code ran.

@@ -42,6 +42,7 @@ pub(super) struct Running {
     ended: Option<(Status, Instant)>,
     killed: Option<Instant>,
     too_many: bool,
+    too_much: bool,
     background: u32,
 }
 
@@ -90,6 +91,7 @@ pub(super) fn start(
                 ended: None,
                 killed: None,
                 too_many: false,
+                too_much: false,
                 background: 0,
             })
         }
@@ -200,6 +202,12 @@ impl Running {
         self.killed.get_or_insert_with(Instant::now);
     }
 
+    /// The bound on memory struck.
+    pub(super) fn too_much_memory(&mut self) {
+        self.too_much = true;
+        self.kill_all();
+    }
+
     /// The bound on processes struck.
     pub(super) fn too_many_processes(&mut self) {
         self.too_many = true;
@@ -264,6 +272,7 @@ impl Running {
             usage: status.usage,
             background: self.background,
             too_many_processes: self.too_many,
+            out_of_memory: self.too_much,
         };
         (rest, end)
     }

@@ -147,15 +147,15 @@ impl Init {
                 fds.push(PollFd::from_borrowed_fd(fd, flags));
             }
         }
+        let counts = self.count || self.bounds.weigh;
         let timeout = if self.orphaned { Some(5) } else { None };
         let timeout = timeout
             .or_else(|| self.calls.values().filter_map(Running::due_ms).min())
-            .or_else(|| (self.count && !self.calls.is_empty()).then_some(COUNT_EVERY_MS));
-        let timeout =
-            timeout.map(|ms| if self.count { ms.min(COUNT_EVERY_MS) } else { ms }).map(|ms| Timespec {
-                tv_sec: i64::try_from(ms / 1000).unwrap_or(i64::MAX),
-                tv_nsec: i64::try_from((ms % 1000) * 1_000_000).unwrap_or(0),
-            });
+            .or_else(|| (counts && !self.calls.is_empty()).then_some(COUNT_EVERY_MS));
+        let timeout = timeout.map(|ms| if counts { ms.min(COUNT_EVERY_MS) } else { ms }).map(|ms| Timespec {
+            tv_sec: i64::try_from(ms / 1000).unwrap_or(i64::MAX),
+            tv_nsec: i64::try_from((ms % 1000) * 1_000_000).unwrap_or(0),
+        });
         match poll(&mut fds, timeout.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(e) => return Err(e.into()),
@@ -187,6 +187,7 @@ impl Init {
                             usage: crate::Usage::default(),
                             background: 0,
                             too_many_processes: false,
+                            out_of_memory: false,
                         };
                         self.send_end(frame.call, &end)
                     }
@@ -244,8 +245,14 @@ impl Init {
         Ok(())
     }
 
-    /// Ends the calls that are done, and the ones that have too many processes.
+    /// Ends the calls that are done, and the ones that have too many processes or too much memory.
     fn advance(&mut self) -> io::Result<()> {
+        if self.bounds.weigh && !self.calls.is_empty() && sweep::weight(self.place.walls) > self.bounds.memory
+        {
+            for call in self.calls.values_mut() {
+                call.too_much_memory();
+            }
+        }
         if self.count && !self.calls.is_empty() {
             let bound = usize::try_from(self.bounds.processes).unwrap_or(usize::MAX);
             // Init and one supervisor a call are ours.

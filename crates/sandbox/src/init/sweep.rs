@@ -32,6 +32,32 @@ pub(super) fn count(walls: Walls) -> usize {
     }
 }
 
+/// Memory that the guest's processes hold, in bytes. What several of them map is counted for each: too much
+/// rather than too little.
+pub(super) fn weight(walls: Walls) -> u64 {
+    let me = me();
+    let pids: Vec<i32> = match walls {
+        Walls::Own => snapshot().into_iter().map(|seen| seen.pid).filter(|pid| *pid != me).collect(),
+        Walls::Shared => descendants(&snapshot(), me),
+    };
+    pids.into_iter().map(held_by).sum()
+}
+
+/// Private and shared memory of a process; its mapped files belong to the page cache.
+fn held_by(pid: i32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let kib = |name: &str| -> Option<u64> {
+        status.lines().find_map(|l| l.strip_prefix(name)?.split_whitespace().next()?.parse().ok())
+    };
+    if let (Some(private), Some(shared)) = (kib("RssAnon:"), kib("RssShmem:")) {
+        return (private + shared) << 10;
+    }
+    // gVisor tells resident pages only.
+    let pages = fs::read_to_string(format!("/proc/{pid}/statm")).unwrap_or_default();
+    let resident: u64 = pages.split(' ').nth(1).and_then(|field| field.parse().ok()).unwrap_or(0);
+    resident << 12
+}
+
 /// Init's own number: 1 but in the tier without process numbers of its own.
 fn me() -> i32 {
     rustix::process::getpid().as_raw_nonzero().get()

@@ -120,3 +120,17 @@ on_every_tier! {
         }
     }
 }
+
+on_every_tier! {
+    /// With a cgroup or without one, on an engine that knows limits of data segments and on one that does not.
+    fn r38_the_memory_of_many_processes_together_is_held(inside: &Inside) {
+        let inside = &Inside::with(inside.tier, |plan| plan.limits.memory = 192 << 20);
+        let bomb = "import os,sys,time
+for _ in range(6):
+    if os.fork()==0:
+        b=bytearray(64<<20); time.sleep(3); os._exit(0)
+sys.exit(max(os.wait()[1] for _ in range(6)) and 1)";
+        let ran = inside.python(bomb);
+        assert_eq!(ran.outcome.stopped_by, StoppedBy::Memory, "{:?}", ran.outcome);
+    }
+}

@@ -87,7 +87,7 @@ fn open_folders(folder: &Path, depth: u32) {
 /// The ids of a guest, and whether they differ from ours.
 pub(crate) fn guest() -> (u32, bool) {
     let own = rustix::process::geteuid();
-    if own.is_root() { (BASE_ID + GUEST_ID, true) } else { (own.as_raw(), false) }
+    if crate::launch::owns_ids() { (BASE_ID + GUEST_ID, true) } else { (own.as_raw(), false) }
 }
 
 /// What can be known before anything is started.
@@ -137,7 +137,7 @@ fn run(start: &mut Start<'_>, status: &mut io::PipeWriter) -> Result<i32, Failur
     let life = start.life.take().ok_or_else(missing).during("take the pipe of its life")?;
     let tmp = start.scratch.take().ok_or_else(missing).during("take the private folder")?;
     let life = rustix::io::fcntl_dupfd_cloexec(&life, 128).during("take the pipe of its life")?;
-    let place = Place { workspace: start.launch.workspace.clone(), tmp, walls: Walls::Shared };
+    let place = Place { guest: None, workspace: start.launch.workspace.clone(), tmp, walls: Walls::Shared };
     streams(start)?;
     limits(start.launch, start.held).during("set the limits")?;
     bound(start.launch).during("set the limits")?;

@@ -14,7 +14,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use crate::cgroup::{self, Cgroup};
 use crate::confined::{self, Scratch};
 use crate::inside::{self, Taken};
-use crate::launch::{BASE_ID, Backend, Bounds, GUEST_ID, ID_COUNT, Launch};
+use crate::launch::{BASE_ID, Backend, Bounds, GUEST_ID, ID_COUNT, Launch, owns_ids};
 use crate::message::{Ask, Tell, receive, send};
 use crate::sys::{self, Fork};
 
@@ -128,7 +128,7 @@ impl Forker {
         let during = |doing: &'static str| move |e: io::Error| format!("{doing}: {e}");
         let streams: [OwnedFd; STREAMS] =
             fds.try_into().map_err(|_| "the request came without its streams".to_owned())?;
-        let root = rustix::process::geteuid().is_root();
+        let root = owns_ids();
         // Private places need root's way through; an ordinary user's own process goes there itself.
         let confined = launch.backend == Backend::Confined;
         let scratch = if confined {
@@ -281,8 +281,7 @@ fn ids_of(launch: &Launch, root: bool) -> (u32, u32, u32) {
 
 fn write_maps(pid: i32, (inside, outside, count): (u32, u32, u32)) -> io::Result<()> {
     // The group's own number may differ from the user's.
-    let group =
-        if rustix::process::geteuid().is_root() { outside } else { rustix::process::getegid().as_raw() };
+    let group = if owns_ids() { outside } else { rustix::process::getegid().as_raw() };
     if count == 1 {
         fs::write(format!("/proc/{pid}/setgroups"), "deny")?;
     }

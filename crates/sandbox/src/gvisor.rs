@@ -51,6 +51,9 @@ fn single_id() -> io::Result<bool> {
     Ok(map.split_whitespace().nth(2) == Some("1"))
 }
 
+/// What init needs to take the guest's id for good, to look at its processes, and to end them.
+const INIT: [&str; 5] = ["CAP_KILL", "CAP_SETGID", "CAP_SETUID", "CAP_SETPCAP", "CAP_SYS_PTRACE"];
+
 fn flags(single: bool) -> Vec<String> {
     let mut flags = vec![
         "runsc",
@@ -70,8 +73,14 @@ fn flags(single: bool) -> Vec<String> {
 
 fn bundle(launch: &Launch, single: bool) -> Value {
     let Bounds { memory, file_bytes, tmp, .. } = launch.bounds;
-    // With one id there is only the user itself, which is 0 here and nobody special outside.
-    let id = if single { 0 } else { GUEST_ID };
+    // Init is root of the guest's kernel with just what it needs to start programs as somebody else and to end
+    // them. With one id there is only the user itself, who is 0 here and nobody special outside: then init has
+    // no capability either, and nothing is given up.
+    let (guest, capabilities) = if single {
+        (String::new(), json!({}))
+    } else {
+        (GUEST_ID.to_string(), json!({"permitted": INIT, "effective": INIT, "bounding": INIT}))
+    };
     let env: Vec<String> = guest_env(&Place::own(), &launch.env)
         .into_iter()
         .map(|(name, value)| format!("{name}={value}"))
@@ -81,11 +90,11 @@ fn bundle(launch: &Launch, single: bool) -> Value {
         "ociVersion": "1.0.0",
         "process": {
             "terminal": false,
-            "user": {"uid": id, "gid": id},
-            "args": [INIT_PATH, INIT_ARG, bounds_text(&launch.bounds)],
+            "user": {"uid": 0, "gid": 0},
+            "args": [INIT_PATH, INIT_ARG, bounds_text(&launch.bounds), guest],
             "env": env,
             "cwd": "/",
-            "capabilities": {},
+            "capabilities": capabilities,
             "noNewPrivileges": true,
             "rlimits": [
                 {"type": "RLIMIT_CORE", "soft": 0, "hard": 0},

@@ -42,11 +42,16 @@ pub fn helper_main() {
         let bounds: Option<Bounds> =
             args.next().and_then(|text| serde_json::from_str(text.to_str().unwrap_or_default()).ok());
         let Some(bounds) = bounds else { sys::exit_now(70) };
+        let guest = match args.next().and_then(|text| text.into_string().ok()).as_deref() {
+            Some("") => None,
+            Some(id) => Some(id.parse().unwrap_or_else(|_| sys::exit_now(70))),
+            None => sys::exit_now(70),
+        };
         // In gVisor the engine gave init the guest's environment as its own.
         let env: Vec<(String, String)> = std::env::vars_os()
             .filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)))
             .collect();
-        init::run(&env, &bounds, Place::own());
+        init::run(&env, &bounds, Place { guest, ..Place::own() });
     }
 }
 

@@ -337,8 +337,8 @@ fn seal_namespace(launch: &Launch, held: Held) -> Result<(), Failure> {
     filter::apply(held).map_err(io::Error::other).during("install the seccomp filter")
 }
 
-/// No capability is left, none can come back.
-fn drop_capabilities() -> io::Result<()> {
+/// No capability can come back.
+pub(crate) fn empty_bounding_set() -> io::Result<()> {
     for capability in CapabilitySet::all().iter() {
         match rustix::thread::remove_capability_from_bounding_set(capability) {
             // A capability newer than the kernel.
@@ -346,6 +346,12 @@ fn drop_capabilities() -> io::Result<()> {
             Err(e) => return Err(e.into()),
         }
     }
+    Ok(())
+}
+
+/// No capability is left, none can come back.
+fn drop_capabilities() -> io::Result<()> {
+    empty_bounding_set()?;
     rustix::thread::clear_ambient_capability_set()?;
     let none = CapabilitySet::empty();
     set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })?;

@@ -18,6 +18,39 @@ pub(crate) const INIT_ARG: &str = "__init";
 /// Where a gVisor guest finds its init.
 pub(crate) const INIT_PATH: &str = "/.oubliette";
 
+/// Whether the executor is root and the ids of sandboxes are there for it to use: in a user namespace of its own
+/// (a rootless container) it may be called root and have one id only. Then it is an ordinary user.
+pub(crate) fn owns_ids() -> bool {
+    rustix::process::geteuid().is_root()
+        && std::fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| covers(&map))
+}
+
+/// The id that the world outside knows an id of the executor's by.
+pub(crate) fn outer_id(id: u32) -> u32 {
+    translate(&std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default(), id)
+}
+
+fn translate(map: &str, id: u32) -> u32 {
+    let found = map.lines().find_map(|line| {
+        let numbers: Vec<u32> = line.split_whitespace().filter_map(|n| n.parse().ok()).collect();
+        let [first, outside, count] = numbers[..] else { return None };
+        let beyond = id.checked_sub(first).filter(|beyond| *beyond < count)?;
+        outside.checked_add(beyond)
+    });
+    // An id that no map knows is told as it is.
+    found.unwrap_or(id)
+}
+
+/// Whether one line of a map covers the whole range.
+fn covers(map: &str) -> bool {
+    map.lines().any(|line| {
+        let numbers: Vec<u64> = line.split_whitespace().filter_map(|n| n.parse().ok()).collect();
+        let [first, _, count] = numbers[..] else { return false };
+        let (base, ids) = (u64::from(BASE_ID), u64::from(ID_COUNT));
+        first <= base && base + ids <= first + count
+    })
+}
+
 /// One sandbox to start.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Launch {
@@ -112,6 +145,8 @@ impl Bounds {
 /// Where a guest's own two folders are, and what else keeps it to them.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
+    /// The id that programs take, where it is not init's own.
+    pub(crate) guest: Option<u32>,
     pub(crate) workspace: PathBuf,
     pub(crate) tmp: PathBuf,
     pub(crate) walls: Walls,
@@ -129,7 +164,7 @@ pub(crate) enum Walls {
 impl Place {
     /// The two folders of a sandbox that has a root of its own.
     pub(crate) fn own() -> Place {
-        Place { workspace: WORKSPACE.into(), tmp: "/tmp".into(), walls: Walls::Own }
+        Place { guest: None, workspace: WORKSPACE.into(), tmp: "/tmp".into(), walls: Walls::Own }
     }
 
     pub(crate) fn home(&self) -> PathBuf {
@@ -161,4 +196,20 @@ pub(crate) fn guest_env(place: &Place, extra: &[(String, String)]) -> Vec<(Strin
         .filter(|(k, _)| !extra.iter().any(|(e, _)| e == k))
         .chain(extra.iter().cloned())
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_map_that_holds_the_whole_range_lets_root_use_its_ids() {
+        assert!(covers("         0          0 4294967295\n"));
+        assert!(covers("0 100000 1000\n200000 300000 65536\n"));
+        for map in ["", "0 1000 1\n", "0 100000 65536\n", "200000 1 65535\n", "rubbish"] {
+            assert!(!covers(map), "{map}");
+        }
+        assert_eq!(translate("0 1000 1\n", 0), 1000);
+        assert_eq!(translate("0 0 4294967295\n", 201_000), 201_000);
+    }
 }

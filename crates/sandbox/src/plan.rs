@@ -81,7 +81,7 @@ const RUNSC: [&str; 4] =
 /// ordinary user, whose own id is the guest's.
 pub fn guest_owner() -> Option<(u32, u32)> {
     let id = BASE_ID + GUEST_ID;
-    rustix::process::geteuid().is_root().then_some((id, id))
+    crate::launch::owns_ids().then_some((id, id))
 }
 
 /// The `runsc` of this machine.

@@ -6,7 +6,7 @@ use policy::{Acceptance, Tier};
 
 use crate::Host;
 use crate::channel::{ChannelError, Pipes};
-use crate::launch::{Backend, Bounds, CgroupSeen, Launch};
+use crate::launch::{Backend, Bounds, CgroupSeen, Launch, outer_id};
 use crate::message::Tell;
 use crate::problem::Problem;
 use crate::report::{Layer, LayerState, Report};
@@ -119,6 +119,7 @@ fn required(tier: Tier) -> &'static [&'static str] {
             "pid-namespace",
             "mount-namespace",
             "network-namespace",
+            "ids",
             "capabilities",
             "network",
             "root",
@@ -178,7 +179,8 @@ fn layers(tier: Tier, seen: &Outside, hello: &Hello, bounds: &Bounds) -> Vec<Lay
         layers.push(layer(name, own, if own { "its own" } else { "shared with the executor" }));
     }
     let (inside, outside, count) = seen.ids;
-    let host_id = outside.saturating_add(hello.uid.saturating_sub(inside));
+    // As the host's own namespace knows it: an executor that is root of a namespace only is not root.
+    let host_id = outer_id(outside.saturating_add(hello.uid.saturating_sub(inside)));
     layers.push(layer(
         "ids",
         host_id != 0,

@@ -11,6 +11,10 @@ use std::time::{Duration, Instant};
 
 use rustix::event::PollFlags;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, Gid, Uid, set_capabilities, set_thread_groups, set_thread_res_gid,
+    set_thread_res_uid,
+};
 use serde::{Deserialize, Serialize};
 
 use super::sweep::Kin;
@@ -355,6 +359,10 @@ fn become_program(
             // Init looks at processes and ends them; what a call starts may do neither beyond the call.
             Walls::Shared => rules::restrict_guest(place).map_err(io::Error::other),
         });
+    let placed = placed.and_then(|()| match place.guest {
+        None => Ok(()),
+        Some(id) => become_guest(id),
+    });
     if placed.is_err() {
         sys::exit_now(126)
     }
@@ -370,6 +378,17 @@ fn become_program(
             sys::exit_now(if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 })
         }
     }
+}
+
+/// Takes the id of the guest and gives up what init could do; nothing brings it back.
+pub(super) fn become_guest(id: u32) -> io::Result<()> {
+    let (uid, gid) = (Uid::from_raw(id), Gid::from_raw(id));
+    crate::inside::empty_bounding_set()?;
+    set_thread_groups(&[])?;
+    set_thread_res_gid(gid, gid, gid)?;
+    set_thread_res_uid(uid, uid, uid)?;
+    let none = CapabilitySet::empty();
+    Ok(set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })?)
 }
 
 /// The system's word without its number.

@@ -81,11 +81,6 @@ impl Init {
         sys::place_fd(null.as_raw_fd(), 1)?;
         drop(null);
         rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
-        // A home that can be written; programs expect one.
-        match std::fs::create_dir(place.home()) {
-            Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
-            _ => {}
-        }
         if place.walls == Walls::Shared {
             // Not PID 1 of anything: what loses its parent would go to the sentinel otherwise.
             rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;

@@ -54,7 +54,8 @@ on_every_tier! {
     not_confined("no signal reaches above the call's own domain")
     fn a_guest_that_stops_its_supervisor_costs_itself_nothing_but_time(inside: &Inside) {
         let ran = inside.call(shell("kill -STOP $PPID"), b"", Duration::from_millis(500), 1 << 20);
-        assert_eq!(ran.outcome.stopped_by, StoppedBy::Timeout);
+        // Where init has an id of its own the signal is refused, and the call ends by itself.
+        assert!(matches!(ran.outcome.stopped_by, StoppedBy::Timeout | StoppedBy::Exit), "{:?}", ran.outcome);
         assert_eq!(inside.sh("echo alive").out, "alive\n");
     }
 }

@@ -23,6 +23,8 @@ pub(crate) enum Command {
     Exec(Exec),
     /// Say what this machine can hold, by running every tier, and what to install.
     Doctor(Doctor),
+    /// Attack every tier that works here with a list of our own, and say what held.
+    Prove(Prove),
     /// Look at a Guild.
     #[command(subcommand)]
     Guild(Guild),
@@ -109,6 +111,28 @@ pub(crate) struct Doctor {
     #[command(flatten)]
     pub(crate) deploy: Deploy,
     /// As JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Prove {
+    /// Tiers to attack; each must be had [default: every one that works here]
+    #[arg(long, value_name = "TIER")]
+    pub(crate) tier: Vec<FloorName>,
+    /// More attacks, in the format of our own.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) attacks: Vec<PathBuf>,
+    /// Only attacks whose name contains this.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) only: Option<String>,
+    /// Folder to work in, removed afterwards [default: a new one among the temporary files]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data: Option<PathBuf>,
+    /// Write the whole outcome there as well, as JSON.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) out: Option<PathBuf>,
+    /// As JSON on standard output.
     #[arg(long)]
     pub(crate) json: bool,
 }

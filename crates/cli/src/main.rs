@@ -35,6 +35,7 @@ fn main() -> ExitCode {
         Command::Run(run) => command::run::run(run),
         Command::Exec(exec) => command::exec::exec(exec),
         Command::Doctor(doctor) => command::doctor::doctor(doctor),
+        Command::Prove(prove) => command::prove::prove(prove),
         Command::Guild(guild) => command::guild::guild(guild),
         Command::Runs(runs) => command::runs::runs(runs),
         Command::Schema(schema) => command::schema::schema(schema),

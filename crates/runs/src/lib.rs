@@ -19,6 +19,7 @@ mod mask;
 mod output;
 mod patch;
 mod probe;
+mod prove;
 mod quote;
 mod record;
 mod run;
@@ -33,6 +34,7 @@ pub use id::{BadRunId, RunId};
 pub use manifest::sha256;
 pub use mask::Mask;
 pub use probe::probe;
+pub use prove::{Attack, BadCorpus, Corpus, Proof, Shown, Verdict, prove};
 pub use record::{Checked, Finding, Record, Standing};
 pub use run::Run;
 // The parts of the sandbox that callers above this door may name; they cannot drive one.

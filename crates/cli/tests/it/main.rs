@@ -13,6 +13,7 @@ mod life;
 mod model;
 mod place;
 mod process;
+mod prove;
 mod records;
 mod roles;
 mod secrets;

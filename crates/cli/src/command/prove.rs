@@ -1,0 +1,164 @@
+//! `oubliette prove`: what holds on this machine, by attacking it.
+
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use policy::Tier;
+use runs::{Corpus, Host, Proof, RunError, SandboxError, Verdict};
+
+use crate::args::{FloorName, Prove};
+use crate::exit::{Exit, usage};
+use crate::{render, signal};
+
+pub(crate) fn prove(args: &Prove) -> anyhow::Result<ExitCode> {
+    let host = Host::start()?;
+    let corpus = corpus(args)?;
+    let folder = Folder::make(args.data.as_deref())?;
+    let cancel = signal::cancel()?;
+    let wanted: Vec<Tier> = args.tier.iter().map(|t| tier(*t)).collect();
+    let all = [Tier::Microvm, Tier::Gvisor, Tier::Namespace, Tier::Confined];
+    let tiers = if wanted.is_empty() { &all[..] } else { &wanted };
+    let mut proofs = Vec::new();
+    let mut absent = Vec::new();
+    let told = |_: &str| {};
+    for tier in tiers {
+        let outcome = super::runtime()?.block_on(async {
+            tokio::select! {
+                outcome = runs::prove(&host, *tier, &corpus, &folder.0, &told) => outcome,
+                () = cancel.cancelled() => Err(RunError::Cancelled),
+            }
+        });
+        match outcome {
+            Ok(proof) => {
+                if !args.json {
+                    show(&proof);
+                }
+                proofs.push(proof);
+            }
+            Err(RunError::Sandbox(SandboxError::Refused { reason, remedy })) => {
+                if !args.json {
+                    render::line(&format!("tier {tier}: {}", render::shown(&reason)));
+                    render::line(&format!("  remedy: {}", render::shown(&remedy)));
+                }
+                absent.push(serde_json::json!({ "tier": tier, "reason": reason, "remedy": remedy }));
+            }
+            Err(e) => return Err(e.into()),
+        }
+    }
+    let holds = proofs.iter().all(Proof::holds) && !proofs.is_empty();
+    let asked_in_vain = !wanted.is_empty() && !absent.is_empty();
+    let whole = serde_json::json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "holds": holds,
+        "proofs": proofs,
+        "absent": absent,
+    });
+    if let Some(file) = &args.out {
+        let mut text = serde_json::to_string_pretty(&whole)?;
+        text.push('\n');
+        std::fs::write(file, text)?;
+    }
+    if args.json {
+        render::json(&whole)?;
+    }
+    Ok(if proofs.iter().any(|p| !p.holds()) {
+        Exit::Failed
+    } else if asked_in_vain || proofs.is_empty() {
+        Exit::Refused
+    } else {
+        Exit::Done
+    }
+    .into())
+}
+
+fn tier(name: FloorName) -> Tier {
+    match name {
+        FloorName::Confined => Tier::Confined,
+        FloorName::Namespace => Tier::Namespace,
+        FloorName::Gvisor => Tier::Gvisor,
+        FloorName::Microvm => Tier::Microvm,
+    }
+}
+
+fn corpus(args: &Prove) -> anyhow::Result<Corpus> {
+    let mut corpus = Corpus::shipped()?;
+    for file in &args.attacks {
+        let name = file.display().to_string();
+        let text = std::fs::read_to_string(file).map_err(|e| usage(format!("cannot read {name}: {e}")))?;
+        corpus.add(&name, &text).map_err(|e| usage(e.to_string()))?;
+    }
+    if let Some(only) = &args.only {
+        corpus.keep(|id| id.contains(only.as_str()));
+    }
+    if corpus.attacks().is_empty() {
+        return Err(usage("there is no attack of such a name"));
+    }
+    Ok(corpus)
+}
+
+/// A folder of our own, removed at the end.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn make(data: Option<&Path>) -> anyhow::Result<Folder> {
+        let base = data.map_or_else(std::env::temp_dir, Path::to_path_buf);
+        let mut n = 0;
+        loop {
+            let path = base.join(format!("oubliette-prove-{}-{n}", std::process::id()));
+            // Others may pass through and see no names: the confined tier's guest has to.
+            match DirBuilder::new().mode(0o711).create(&path) {
+                Ok(()) => return Ok(Folder(path.canonicalize()?)),
+                Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists && n < 1000 => n += 1,
+                Err(e) => return Err(usage(format!("cannot make {}: {e}", path.display()))),
+            }
+        }
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        if let Err(e) = std::fs::remove_dir_all(&self.0) {
+            render::note(&format!("oubliette: {} could not be removed: {e}", self.0.display()));
+        }
+    }
+}
+
+fn show(proof: &Proof) {
+    let r = &proof.report;
+    let rows: Vec<_> = proof.attacks.iter().chain(&proof.afterwards).collect();
+    let many = |verdict: Verdict| rows.iter().filter(|r| r.verdict == verdict).count();
+    let seconds = std::time::Duration::from_millis(proof.duration_ms).as_secs_f64();
+    render::line(&format!("tier {} ({}), {seconds:.1} s", proof.tier, render::shown(&r.engine)));
+    for row in &rows {
+        let word = match row.verdict {
+            Verdict::Held => "held",
+            Verdict::HeldAround => "held*",
+            Verdict::Broken => "BROKEN",
+            Verdict::Error => "ERROR",
+            Verdict::NotHere => "-",
+        };
+        let line = format!(
+            "  {:<26} {:<22} {:<22} {word:<7} {}",
+            row.id,
+            row.invariant,
+            row.layer,
+            render::one_line(&row.detail, 160)
+        );
+        render::line(line.trim_end());
+    }
+    let around = many(Verdict::HeldAround);
+    if around > 0 {
+        render::line(
+            "  held*: its control does not succeed outside either; something around this program holds it",
+        );
+    }
+    render::line(&format!(
+        "  {} held, {around} held around, {} broken, {} errors, {} mean nothing here",
+        many(Verdict::Held),
+        many(Verdict::Broken),
+        many(Verdict::Error),
+        many(Verdict::NotHere)
+    ));
+}

@@ -1,0 +1,141 @@
+//! `oubliette prove`: every tier holds against every attack, and a wall that does not is noticed.
+
+use std::path::Path;
+use std::process::Output;
+
+use serde_json::Value;
+
+fn prove(folder: &Path, args: &[&str]) -> Output {
+    #[expect(clippy::disallowed_methods, reason = "the program is tested as a user runs it")]
+    std::process::Command::new(env!("CARGO_BIN_EXE_oubliette"))
+        .args(["prove", "--data"])
+        .arg(folder)
+        .args(args)
+        .output()
+        .unwrap()
+}
+
+/// A folder that the confined tier's own id can pass through.
+fn folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o711)).unwrap();
+    folder
+}
+
+fn rows(out: &Output) -> (Value, Vec<Value>) {
+    let whole: Value = serde_json::from_slice(&out.stdout).unwrap();
+    let proof = &whole["proofs"][0];
+    let rows = [&proof["attacks"], &proof["afterwards"]].map(|r| r.as_array().unwrap().clone()).concat();
+    (whole, rows)
+}
+
+fn holds(tier: &str) {
+    let folder = folder();
+    let file = folder.path().join("proof.json");
+    let out = prove(folder.path(), &["--tier", tier, "--json", "--out", file.to_str().unwrap()]);
+    let (whole, rows) = rows(&out);
+    let bad: Vec<&Value> = rows
+        .iter()
+        .filter(|r| !["held", "held_around", "not_here"].contains(&r["verdict"].as_str().unwrap()))
+        .collect();
+    assert!(bad.is_empty(), "{bad:#?}");
+    assert!(rows.len() > 45, "{}", rows.len());
+    assert_eq!((out.status.code(), &whole["holds"]), (Some(0), &Value::Bool(true)));
+    let kept: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    assert_eq!(kept, whole);
+    // Nothing but that file is left.
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn r65_every_attack_is_held_by_confined() {
+    holds("confined");
+}
+
+#[test]
+fn r65_every_attack_is_held_by_namespace() {
+    holds("namespace");
+}
+
+#[test]
+fn r65_every_attack_is_held_by_gvisor() {
+    holds("gvisor");
+}
+
+/// Attacks that do get what they want, or cannot be tried: none of them may pass for held.
+#[test]
+fn a_broken_wall_and_an_attack_that_proves_nothing_are_told_as_such() {
+    let folder = folder();
+    let file = folder.path().join("mine.toml");
+    let row = |id: &str, more: &str, program: &str| {
+        format!(
+            "[[attack]]\nid = 'mine-{id}'\ninvariant = 'nothing_outside'\nabout = 'x'\n\
+             layers = {{ namespace = 'none' }}\n{more}\nprogram = '''\n{program}\n'''\n"
+        )
+    };
+    let text = [
+        row("succeeds", "", "attempt('write', lambda: write('./mine'))"),
+        row("tries-nothing", "", "pass"),
+        row("dies", "", "say('held', 'first'); os.abort()"),
+        row("no-program", "", "say('held', 'first'); run('no-such-program')"),
+        row("control-fails", "", "say('held', 'first'); control('x', lambda: read('/nonexistent'))"),
+        row("unplanted", "plant = \"raise SystemExit(1)\"", "say('held', 'first')"),
+        row("bare", "control = 'host'", "attempt('x', lambda: read('/nonexistent'))"),
+        row("good", "control = 'host'", "attempt('x', lambda: read(FACTS['canary']))"),
+    ]
+    .concat();
+    std::fs::write(&file, text).unwrap();
+    let more = ["--attacks", file.to_str().unwrap()];
+    let out =
+        prove(folder.path(), &[&["--tier", "namespace", "--only", "mine-", "--json"], &more[..]].concat());
+    let (whole, rows) = rows(&out);
+    let verdicts: Vec<String> = rows
+        .iter()
+        .filter_map(|r| {
+            let name = r["id"].as_str().unwrap().strip_prefix("mine-")?;
+            Some(format!("{name} {}", r["verdict"].as_str().unwrap()))
+        })
+        .collect();
+    let expected = [
+        "succeeds broken",
+        "tries-nothing error",
+        "dies error",
+        "no-program error",
+        "control-fails error",
+        "unplanted error",
+        "bare held_around",
+        "good held",
+    ];
+    assert_eq!(verdicts, expected);
+    assert_eq!((out.status.code(), &whole["holds"]), (Some(1), &Value::Bool(false)));
+}
+
+/// What only the outside sees: an attack that lies about what it did.
+#[test]
+fn an_attack_that_says_nothing_is_still_seen_from_outside() {
+    let folder = folder();
+    let file = folder.path().join("mine.toml");
+    // The control runs where nothing contains it and changes the canary; the sandboxed half claims success.
+    let program = "if FACTS['where'] == 'host': write(FACTS['canary'])\nsay('held', 'nothing happened')";
+    let text = format!(
+        "[[attack]]\nid = 'mine-lies'\ninvariant = 'nothing_outside'\nabout = 'x'\n\
+         layers = {{ namespace = 'none' }}\ncontrol = 'host'\nprogram = '''\n{program}\n'''\n"
+    );
+    std::fs::write(&file, text).unwrap();
+    let args = ["--tier", "namespace", "--only", "mine-", "--json", "--attacks", file.to_str().unwrap()];
+    let out = prove(folder.path(), &args);
+    let (_, rows) = rows(&out);
+    assert_eq!(rows[0]["verdict"], "broken", "{rows:#?}");
+    assert!(rows[0]["detail"].as_str().unwrap().contains("changed"), "{rows:#?}");
+    assert_eq!(out.status.code(), Some(1));
+}
+
+#[test]
+fn a_tier_that_cannot_be_had_is_told_with_its_remedy_and_a_code_of_its_own() {
+    let folder = folder();
+    let out = prove(folder.path(), &["--tier", "microvm", "--only", "host-file", "--json"]);
+    let whole: Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert!(whole["absent"][0]["remedy"].as_str().is_some_and(|r| !r.is_empty()), "{whole}");
+    assert_eq!((out.status.code(), &whole["holds"]), (Some(3), &Value::Bool(false)));
+    assert_eq!(prove(folder.path(), &["--only", "no-such-attack"]).status.code(), Some(2));
+}

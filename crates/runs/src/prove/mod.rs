@@ -1,0 +1,336 @@
+//! Attacks of our own writing, run through the one door, and looked at from both sides.
+//!
+//! ```text
+//!   corpus ──▶ for each tier: two runs ── attack by attack ──▶ inside: what it printed
+//!                                                       └──▶ outside: canary, listeners, the record, what is left
+//! ```
+//!
+//! An attack holds only when it ran to its end, tried something, was refused every time, and nothing of it was
+//! seen outside. One that could not be run at all is an error, never a success; one whose control does not
+//! succeed outside either is told apart, because then something around us holds it too.
+
+mod control;
+mod corpus;
+mod outside;
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use policy::{Deployment, Grant, StopReason, StoppedBy, Tier, TierChoice};
+use sandbox::{Cancel, Ended, Host, Report};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+pub use corpus::{Attack, BadCorpus, Corpus};
+
+use crate::{Opening, ProgramCall, Run, RunError, Standing};
+use outside::Outside;
+
+/// What came of the attacks on one tier.
+#[derive(Clone, Debug, Serialize)]
+pub struct Proof {
+    /// Which.
+    pub tier: Tier,
+    /// What was in force.
+    pub report: Report,
+    /// Attack by attack.
+    pub attacks: Vec<Shown>,
+    /// Seen from outside when both sandboxes were gone.
+    pub afterwards: Vec<Shown>,
+    /// Wall clock.
+    pub duration_ms: u64,
+}
+
+/// What came of one attack.
+#[derive(Clone, Debug, Serialize)]
+pub struct Shown {
+    /// Which.
+    pub id: String,
+    /// The invariant that it attacks.
+    pub invariant: String,
+    /// The layer that must stop it on this tier.
+    pub layer: String,
+    /// What came of it.
+    pub verdict: Verdict,
+    /// Tries that were refused.
+    pub refused: usize,
+    /// Why, where there is something to say.
+    pub detail: String,
+}
+
+/// What came of an attack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Verdict {
+    /// Refused, and its control succeeded.
+    Held,
+    /// Refused, but so is its control outside: something around this program holds it as well.
+    HeldAround,
+    /// It got what it wanted.
+    Broken,
+    /// It could not be tried: proves nothing.
+    Error,
+    /// It means nothing on this tier; the detail says why.
+    NotHere,
+}
+
+impl Proof {
+    /// Whether every attack that means something here was refused.
+    pub fn holds(&self) -> bool {
+        self.attacks.iter().chain(&self.afterwards).all(|a| match a.verdict {
+            Verdict::Held | Verdict::HeldAround | Verdict::NotHere => true,
+            Verdict::Broken | Verdict::Error => false,
+        })
+    }
+}
+
+/// Runs all attacks of a corpus on a tier. `folder` is an empty folder for the runs and the canary.
+///
+/// # Errors
+/// [`RunError`] when the tier cannot be had, or the runs' own files fail.
+pub async fn prove(
+    host: &Host,
+    tier: Tier,
+    corpus: &Corpus,
+    folder: &Path,
+    told: &(dyn Fn(&str) + Sync),
+) -> Result<Proof, RunError> {
+    let began = Instant::now();
+    let grant = grant(tier);
+    let store = folder.join(format!("runs-{tier}"));
+    let outside = Outside::new(&folder.join(format!("canary-{tier}")))?;
+    let mut run = open(host, &grant, &store).await?;
+    let mut neighbour = open(host, &grant, &store).await?;
+    let report = run.report();
+    let mut ids = vec![run.id().to_owned(), neighbour.id().to_owned()];
+    let mut attacks = Vec::new();
+    for attack in corpus.attacks() {
+        told(&attack.id);
+        attacks.push(one(host, tier, attack, (&run, &neighbour), &outside).await?);
+        // Some attacks end the sandbox they are in, which is no way out of it; the next gets a new one.
+        for run in [&mut run, &mut neighbour] {
+            if !alive(run).await {
+                let next = open(host, &grant, &store).await?;
+                ids.push(next.id().to_owned());
+                std::mem::replace(run, next).finish(StopReason::SandboxError, "", 0).await?;
+            }
+        }
+    }
+    for run in [run, neighbour] {
+        run.finish(StopReason::Finished, "", 0).await?;
+    }
+    let afterwards = afterwards(host, tier, &store, &ids);
+    let duration_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
+    Ok(Proof { tier, report, attacks, afterwards, duration_ms })
+}
+
+/// Whether a sandbox still answers.
+async fn alive(run: &Run) -> bool {
+    let call = ProgramCall {
+        tool: "prove".to_owned(),
+        argv: vec!["true".to_owned()],
+        cwd: None,
+        stdin: Vec::new(),
+        timeout: None,
+    };
+    let (_keep, cancel) = Cancel::new();
+    run.execute(call, &cancel).await.is_ok_and(|done| done.outcome.ended == Ended::Exit(0))
+}
+
+/// Small bounds, so that bombs are small.
+fn grant(tier: Tier) -> Grant {
+    let mut grant = Grant::without_guild(&Deployment::default());
+    grant.isolation.floor = Tier::Confined;
+    grant.isolation.tier = match tier {
+        Tier::Confined => TierChoice::Confined,
+        Tier::Namespace => TierChoice::Namespace,
+        Tier::Gvisor => TierChoice::Gvisor,
+        Tier::Microvm => TierChoice::Microvm,
+    };
+    grant.limits.memory = 256 << 20;
+    grant.limits.processes = 64;
+    grant.limits.disk = 64 << 20;
+    grant.limits.tmp = 64 << 20;
+    grant.call.output = 1 << 20;
+    grant.call.to_model = 1 << 20;
+    grant.call.timeout = Duration::from_secs(40);
+    grant
+}
+
+async fn open(host: &Host, grant: &Grant, store: &Path) -> Result<Run, RunError> {
+    let mut meta = serde_json::Map::new();
+    meta.insert("command".to_owned(), "prove".into());
+    let opening = Opening {
+        grant,
+        store,
+        source: None,
+        secrets: Vec::new(),
+        mask: Vec::new(),
+        meta,
+        progress: &|_, _| true,
+        watch: None,
+    };
+    Run::open(host, opening).await
+}
+
+async fn one(
+    host: &Host,
+    tier: Tier,
+    attack: &Attack,
+    (run, neighbour): (&Run, &Run),
+    outside: &Outside,
+) -> Result<Shown, RunError> {
+    let shown = |layer: &str, verdict: Verdict, refused: usize, detail: String| Shown {
+        id: attack.id.clone(),
+        invariant: attack.invariant.clone(),
+        layer: layer.to_owned(),
+        verdict,
+        refused,
+        detail,
+    };
+    let Some(layer) = attack.layers.get(tier.as_str()) else {
+        let why = attack.not.get(tier.as_str()).cloned();
+        return Ok(match why {
+            Some(why) => shown("", Verdict::NotHere, 0, why),
+            None => shown("", Verdict::Error, 0, "the corpus names no layer for this tier".to_owned()),
+        });
+    };
+    let facts = facts(host, tier.as_str(), (run, neighbour), outside);
+    let around = match attack.control.as_deref() {
+        Some("host") => {
+            let mut there = facts.clone();
+            there["where"] = "host".into();
+            match control::on_host(&corpus::program(&attack.program), &there) {
+                Ok(said) => !Said::of(&said).broken.is_empty(),
+                Err(e) => return Ok(shown(layer, Verdict::Error, 0, format!("the control: {e}"))),
+            }
+        }
+        _ => true,
+    };
+    // What the control itself left with the listeners is no sign of the attack.
+    outside.forget();
+    if let Some(plant) = &attack.plant {
+        let said = execute(neighbour, plant, &facts, attack).await?;
+        if said.controls == 0 || !said.failed.is_empty() {
+            let detail = format!("nothing could be planted: {}", said.failed.join("; "));
+            return Ok(shown(layer, Verdict::Error, 0, detail));
+        }
+    }
+    // The neighbour's processes are there only now.
+    let facts = self::facts(host, tier.as_str(), (run, neighbour), outside);
+    let said = execute(run, &attack.program, &facts, attack).await?;
+    let mut broken = said.broken.clone();
+    broken.extend(outside.seen());
+    let refused = said.held.len();
+    Ok(if !broken.is_empty() {
+        shown(layer, Verdict::Broken, refused, broken.join("; "))
+    } else if !said.failed.is_empty() {
+        shown(layer, Verdict::Error, refused, format!("its control failed: {}", said.failed.join("; ")))
+    } else if !said.ended {
+        shown(layer, Verdict::Error, refused, format!("it did not run to its end: {}", said.trouble))
+    } else if refused == 0 && said.struck.is_none() {
+        shown(layer, Verdict::Error, refused, "it tried nothing".to_owned())
+    } else {
+        let detail = said.struck.map(|by| format!("ended: {by}")).unwrap_or_default();
+        shown(layer, if around { Verdict::Held } else { Verdict::HeldAround }, refused, detail)
+    })
+}
+
+/// What an attack is told: where everything is that it is after.
+fn facts(host: &Host, tier: &str, (run, neighbour): (&Run, &Run), outside: &Outside) -> Value {
+    let mut facts = outside.facts();
+    facts["where"] = tier.into();
+    facts["pids"] = json!([std::process::id(), host.forker_id()]);
+    facts["neighbours"] = json!(outside::below(host.forker_id()));
+    facts["run"] = json!(run.dir());
+    facts["neighbour"] = json!(neighbour.dir());
+    facts
+}
+
+async fn execute(run: &Run, program: &str, facts: &Value, attack: &Attack) -> Result<Said, RunError> {
+    let program = corpus::program(program);
+    let argv = ["python3", "-c", &program, &facts.to_string()].map(str::to_owned).to_vec();
+    let timeout = attack.seconds.map(Duration::from_secs);
+    let call = ProgramCall { tool: "prove".to_owned(), argv, cwd: None, stdin: Vec::new(), timeout };
+    let (_keep, cancel) = Cancel::new();
+    let done = run.execute(call, &cancel).await?;
+    let mut said = Said::of(&done.stdout);
+    let by = done.outcome.stopped_by;
+    said.ended = done.outcome.ended == Ended::Exit(0) && by == StoppedBy::Exit;
+    // A bomb may take its whole sandbox along; the host is what must stand.
+    if attack.struck && !matches!(by, StoppedBy::Exit | StoppedBy::Cancelled) {
+        said.ended = true;
+        said.struck = Some(by.to_string());
+    }
+    let last = done.stderr.lines().last().unwrap_or_default();
+    said.trouble = format!("{by}, {:?}, {last}", done.outcome.ended);
+    Ok(said)
+}
+
+/// What an attack printed, line by line; a guest's word, from a program of ours.
+#[derive(Debug, Default)]
+struct Said {
+    held: Vec<String>,
+    broken: Vec<String>,
+    failed: Vec<String>,
+    controls: usize,
+    ended: bool,
+    struck: Option<String>,
+    trouble: String,
+}
+
+impl Said {
+    fn of(text: &str) -> Said {
+        let mut said = Said::default();
+        for line in text.lines() {
+            match line.split_once(' ') {
+                Some(("held", what)) => said.held.push(what.to_owned()),
+                Some(("broken", what)) => said.broken.push(what.to_owned()),
+                Some(("failed", what)) => said.failed.push(what.to_owned()),
+                Some(("control", _)) => said.controls += 1,
+                _ => {}
+            }
+        }
+        said
+    }
+}
+
+/// When both sandboxes are gone: no process of theirs, no private folder, and a record that is whole.
+fn afterwards(host: &Host, tier: Tier, store: &Path, ids: &[String]) -> Vec<Shown> {
+    let shown = |id: &str, invariant: &str, layer: &str, bad: Vec<String>| Shown {
+        id: id.to_owned(),
+        invariant: invariant.to_owned(),
+        layer: layer.to_owned(),
+        verdict: if bad.is_empty() { Verdict::Held } else { Verdict::Broken },
+        refused: 0,
+        detail: bad.join("; "),
+    };
+    let layer = match tier {
+        Tier::Confined => "sentinel",
+        Tier::Namespace | Tier::Gvisor => "pid-namespace",
+        Tier::Microvm => "machine",
+    };
+    let left = outside::below(host.forker_id()).iter().map(|pid| format!("process {pid}")).collect();
+    let mut files = Vec::new();
+    let mut records = Vec::new();
+    for id in ids {
+        for entry in std::fs::read_dir(store.join(id)).into_iter().flatten().flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let known =
+                ["artifacts", "changes.patch", "events.jsonl", "meta.json", "result.json", "workspace"];
+            if !known.contains(&name.as_str()) {
+                files.push(name);
+            }
+        }
+        match crate::verify(store, id) {
+            Ok(checked) if checked.standing == Standing::Whole => {}
+            Ok(checked) => records.push(format!("{id}: {:?}", checked.standing)),
+            Err(e) => records.push(format!("{id}: {e}")),
+        }
+    }
+    vec![
+        shown("no-process-is-left", "nothing_survives", layer, left),
+        shown("no-file-is-left", "nothing_survives", "forker", files),
+        shown("the-record-is-whole", "record_is_true", "executor", records),
+    ]
+}

@@ -426,7 +426,8 @@ fn answer(calls: &[c_long], code: c_int) -> Result<BpfProgram, seccompiler::Erro
 }
 
 /// Calls of the confined tier that take any argument in the namespace tier and none here: they reach others
-/// through what is shared (IPC names, paths that Landlock does not judge: modes, times, owners, watches).
+/// through what is shared (IPC names, and paths that Landlock does not judge: owners, attributes, watches; for
+/// modes and times see [`attributes`]).
 const NOT_SHARED: &[c_long] = &[
     libc::SYS_bind,
     libc::SYS_listen,
@@ -435,16 +436,11 @@ const NOT_SHARED: &[c_long] = &[
     libc::SYS_connect,
     libc::SYS_get_robust_list,
     libc::SYS_inotify_add_watch,
-    libc::SYS_fchmodat,
-    libc::SYS_fchmodat2,
     libc::SYS_fchownat,
-    libc::SYS_utimensat,
     libc::SYS_setxattr,
     libc::SYS_lsetxattr,
     libc::SYS_removexattr,
     libc::SYS_lremovexattr,
-    #[cfg(target_arch = "x86_64")]
-    libc::SYS_chmod,
     #[cfg(target_arch = "x86_64")]
     libc::SYS_chown,
     #[cfg(target_arch = "x86_64")]
@@ -456,6 +452,26 @@ const NOT_SHARED: &[c_long] = &[
     #[cfg(target_arch = "x86_64")]
     libc::SYS_futimesat,
 ];
+
+/// The calls about which init is asked in the confined tier: modes and times by path. Times of an open file come
+/// without one.
+pub(crate) fn attributes() -> Result<BpfProgram, seccompiler::Error> {
+    let path = SeccompCondition::new(1, SeccompCmpArgLen::Qword, SeccompCmpOp::Ne, 0)?;
+    let mut rules: Rules = [libc::SYS_fchmodat, libc::SYS_fchmodat2].map(|nr| (nr, Vec::new())).into();
+    #[cfg(target_arch = "x86_64")]
+    rules.insert(libc::SYS_chmod, Vec::new());
+    rules.insert(libc::SYS_utimensat, vec![SeccompRule::new(vec![path])?]);
+    let mut program: BpfProgram =
+        SeccompFilter::new(rules, SeccompAction::Allow, SeccompAction::Trap, arch())?.try_into()?;
+    // The library has no word for a question: what would be a trap becomes one.
+    const RETURN: u16 = 0x06;
+    for instruction in &mut program {
+        if instruction.code == RETURN && instruction.k == libc::SECCOMP_RET_TRAP {
+            instruction.k = libc::SECCOMP_RET_USER_NOTIF;
+        }
+    }
+    Ok(program)
+}
 
 /// Calls that a process of the same user may aim at another: only at itself.
 const ONLY_SELF: &[c_long] =
@@ -483,9 +499,6 @@ fn confined_list(held: Held) -> Result<BpfProgram, seccompiler::Error> {
             vec![condition(0, SeccompCmpOp::Eq, u64::from(which))?, condition(1, SeccompCmpOp::Eq, 0)?];
         rules.insert(nr, vec![SeccompRule::new(conditions)?]);
     }
-    // Times of an open file, which has no path.
-    let no_path = SeccompCondition::new(1, SeccompCmpArgLen::Qword, SeccompCmpOp::Eq, 0)?;
-    rules.insert(libc::SYS_utimensat, vec![SeccompRule::new(vec![no_path])?]);
     rules.remove(&libc::SYS_socket);
     // A pair of datagram sockets could still send to a path.
     let pairs = [libc::SOCK_STREAM, libc::SOCK_SEQPACKET].into_iter().map(|kind| {

@@ -163,7 +163,7 @@ fn layers(tier: Tier, seen: &Outside, hello: &Hello, bounds: &Bounds) -> Vec<Lay
         ));
         layers.push(part(
             "tools",
-            "by path no mode, owner or time can be set (chmod), nothing watched; no shared memory, terminals or /tmp",
+            "by path no owner or attribute can be set and nothing watched; no shared memory, terminals or /tmp",
         ));
         return layers;
     }

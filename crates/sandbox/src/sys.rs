@@ -387,3 +387,68 @@ pub(crate) fn keep_only(kept: [RawFd; 2]) -> bool {
     }
     true
 }
+
+/// A call that the kernel asks about.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Notice {
+    pub(crate) id: u64,
+    /// The asking task, by its number here.
+    pub(crate) task: u32,
+    pub(crate) call: libc::c_long,
+    pub(crate) args: [u64; 6],
+}
+
+const NOTIF_RECV: libc::c_ulong = 0xc050_2100;
+const NOTIF_SEND: libc::c_ulong = 0xc018_2101;
+const NOTIF_ID_VALID: libc::c_ulong = 0x4008_2102;
+
+/// Installs a filter whose questions come to the descriptor returned.
+pub(crate) fn listen_to_calls(program: &[seccompiler::sock_filter]) -> io::Result<OwnedFd> {
+    let length = libc::c_ushort::try_from(program.len()).map_err(io::Error::other)?;
+    let filter = libc::sock_fprog { len: length, filter: program.as_ptr().cast_mut().cast() };
+    // SAFETY: the program is a live array of the length given, of instructions as the kernel reads them, and is
+    // not written; the caller has no other thread and has given up new privileges.
+    let fd = check(unsafe {
+        libc::syscall(
+            libc::SYS_seccomp,
+            libc::SECCOMP_SET_MODE_FILTER,
+            libc::SECCOMP_FILTER_FLAG_NEW_LISTENER,
+            &raw const filter,
+        )
+    })?;
+    // SAFETY: seccomp gave a new descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(RawFd::try_from(fd).unwrap_or(-1)) })
+}
+
+/// The next question. Asked only when there is one, or it would wait.
+pub(crate) fn next_notice(listener: &OwnedFd) -> io::Result<Notice> {
+    // SAFETY: seccomp_notif is plain integers; the kernel wants them zero.
+    let mut notice: libc::seccomp_notif = unsafe { std::mem::zeroed() };
+    let raw = std::os::fd::AsRawFd::as_raw_fd(listener);
+    // SAFETY: the pointer is to a live seccomp_notif.
+    check(i64::from(unsafe { libc::ioctl(raw, NOTIF_RECV as _, &raw mut notice) }))?;
+    Ok(Notice {
+        id: notice.id,
+        task: notice.pid,
+        call: libc::c_long::from(notice.data.nr),
+        args: notice.data.args,
+    })
+}
+
+/// Whether the asker still waits.
+pub(crate) fn notice_is_valid(listener: &OwnedFd, id: u64) -> io::Result<()> {
+    let raw = std::os::fd::AsRawFd::as_raw_fd(listener);
+    // SAFETY: the pointer is to a live u64.
+    check(i64::from(unsafe { libc::ioctl(raw, NOTIF_ID_VALID as _, &raw const id) })).map(|_| ())
+}
+
+/// Answers with success (0) or an error number. The call itself is never carried out.
+pub(crate) fn answer_notice(listener: &OwnedFd, id: u64, error: i32) -> io::Result<()> {
+    // SAFETY: seccomp_notif_resp is plain integers.
+    let mut answer: libc::seccomp_notif_resp = unsafe { std::mem::zeroed() };
+    answer.id = id;
+    answer.error = -error;
+    let raw = std::os::fd::AsRawFd::as_raw_fd(listener);
+    // SAFETY: the pointer is to a live seccomp_notif_resp.
+    check(i64::from(unsafe { libc::ioctl(raw, NOTIF_SEND as _, &raw mut answer) })).map(|_| ())
+}

@@ -11,6 +11,7 @@
 //! double fork or a new session still has a line that leads to its call. Init itself runs nothing, opens nothing
 //! by name and never blocks; when the channel closes it ends, and everything with it.
 
+mod attributes;
 mod call;
 mod file;
 mod measure;
@@ -26,6 +27,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use crate::launch::{Bounds, Place, Walls, guest_env};
 use crate::sys;
 use crate::wire::{Decoder, End, Frame, Kind, PIECE, Start};
+use attributes::Attributes;
 use call::Running;
 use sweep::Kin;
 
@@ -55,6 +57,8 @@ struct Init {
     env: Vec<(String, String)>,
     bounds: Bounds,
     place: Place,
+    /// Questions of the kernel, where a path is not judged by what a view holds.
+    attributes: Option<Attributes>,
     /// Whether init must count processes itself.
     count: bool,
     calls: BTreeMap<u32, Running>,
@@ -85,6 +89,10 @@ impl Init {
             // Not PID 1 of anything: what loses its parent would go to the sentinel otherwise.
             rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
         }
+        let attributes = match place.walls {
+            Walls::Own => None,
+            Walls::Shared => Some(Attributes::listen()?),
+        };
         let hello = measure::measure(&place)?;
         let (count, adopts) = (hello.gvisor || place.walls == Walls::Shared, !hello.subreaper);
         let mut init = Init {
@@ -94,6 +102,7 @@ impl Init {
             env: guest_env(&place, extra),
             bounds: bounds.clone(),
             place,
+            attributes,
             count,
             calls: BTreeMap::new(),
             keepers: Vec::new(),
@@ -124,6 +133,9 @@ impl Init {
             if ready.children {
                 self.reap()?;
             }
+            if let (true, Some(attributes)) = (ready.attributes, &self.attributes) {
+                attributes.answer(&self.place);
+            }
             for id in ready.calls {
                 self.relay(id, &mut buffer)?;
             }
@@ -136,6 +148,8 @@ impl Init {
         let mut ids = Vec::new();
         let mut fds =
             vec![PollFd::new(&self.channel_in, PollFlags::IN), PollFd::new(&self.children, PollFlags::IN)];
+        fds.extend(self.attributes.iter().map(|a| PollFd::new(a, PollFlags::IN)));
+        let ours = fds.len();
         for (id, call) in &self.calls {
             for (fd, flags) in call.waits_for() {
                 ids.push(*id);
@@ -157,9 +171,14 @@ impl Init {
         }
         let hit = |fd: &PollFd<'_>| !fd.revents().is_empty();
         let mut calls: Vec<u32> =
-            ids.iter().zip(&fds[2..]).filter(|(_, fd)| hit(fd)).map(|(id, _)| *id).collect();
+            ids.iter().zip(&fds[ours..]).filter(|(_, fd)| hit(fd)).map(|(id, _)| *id).collect();
         calls.dedup();
-        Ok(Ready { channel: hit(&fds[0]), children: hit(&fds[1]), calls })
+        Ok(Ready {
+            channel: hit(&fds[0]),
+            children: hit(&fds[1]),
+            attributes: ours > 2 && hit(&fds[2]),
+            calls,
+        })
     }
 
     fn obey(&mut self, frame: Frame) -> io::Result<()> {
@@ -295,5 +314,6 @@ impl Init {
 struct Ready {
     channel: bool,
     children: bool,
+    attributes: bool,
     calls: Vec<u32>,
 }

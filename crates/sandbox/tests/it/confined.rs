@@ -256,7 +256,7 @@ for d in ('/a/b','/a',''):
 #[test]
 fn ordinary_programs_work_as_far_as_this_tier_goes() {
     let line = "set -e; ls -la . /usr/bin >/dev/null; stat /usr >/dev/null; du -s . >/dev/null; ln -s x l; ls -l l; \
-        d=$(mktemp -d); printf 'echo ran\\n' > $d/s; sh $d/s; cp $d/s copy; mv copy moved; touch -r moved stamped; \
+        d=$(mktemp -d); printf '#!/bin/sh\\necho ran\\n' > $d/s; chmod +x $d/s; $d/s; cp $d/s copy; mv copy moved; touch -r moved stamped; \
         cat <(echo piped); echo x | tee /dev/stderr 2>/dev/null; mkdir -p a/b; rm -r a; \
         python3 -c \"import subprocess as s; print(s.run(['seq','3'],capture_output=True,text=True).stdout.split())\"";
     let argv = ["bash", "-c", line].map(str::to_owned).to_vec();
@@ -296,4 +296,70 @@ fn r56_a_killed_forker_leaves_no_process_of_a_sandbox() {
     while below.iter().any(alive) {
         std::thread::yield_now();
     }
+}
+
+/// The kernel asks init there, and init does it in the workspace and the private folder only.
+#[test]
+fn modes_and_times_by_path_are_set_in_the_workspace_and_nowhere_else() {
+    let inside = inside();
+    let outside = inside.outside().join("canary");
+    std::fs::write(&outside, "CANARY").unwrap();
+    std::fs::set_permissions(&outside, PermissionsExt::from_mode(0o666)).unwrap();
+    own(&outside);
+    let program = format!(
+        "import ctypes,os
+l=ctypes.CDLL(None,use_errno=True); c={:?}
+open('f','w').close(); os.mkdir('d'); os.symlink(c,'link'); os.symlink('f','own'); os.symlink(os.path.dirname(c),'up')
+os.chmod('f',0o751); os.chmod('d',0o700); os.utime('f',(1,2)); os.chmod(os.path.abspath('own'),0o640)
+d=os.open('d',os.O_RDONLY); open('d/g','w').close(); os.chmod('g',0o600,dir_fd=d); os.utime('d/g')
+p=os.open('f',os.O_PATH); print('own', l.syscall(452,p,b'',0o600,0x1000), l.syscall(452,p,b'',0o640,0x1000))
+print(oct(os.stat('f').st_mode), os.stat('f').st_mtime, oct(os.stat('d').st_mode), oct(os.stat('d/g').st_mode))
+q=os.open(c,os.O_PATH); r=os.open('/',os.O_PATH)
+def t(f):
+    try: f(); print('REACHED')
+    except OSError as e: print('blocked')
+for p in (c,'link','up/canary','../canary','/proc/self/cwd/../canary','/proc/self/fd/%d'%q,'/usr','/proc/self/exe','/dev/null','/','..','/proc/1/cwd','/proc/%d/root'%os.getppid()):
+    t(lambda: os.chmod(p,0o600)); t(lambda: os.utime(p,(1,1)))
+t(lambda: os.chmod(c[1:],0o600,dir_fd=r)); t(lambda: os.chmod(0x7fffffff,0o600)); t(lambda: os.chmod('x'*5000,0o600))
+for a in ((q,b''),(-100,b''),(99,b'f')): print('REACHED' if l.syscall(452,a[0],a[1],0o600,0x1000)==0 and a[0]!=-100 else 'blocked')
+print('REACHED' if l.syscall(90,ctypes.c_ulong(1),0o600)==0 else 'blocked')
+os.chdir(os.path.dirname(c)); t(lambda: os.chmod('canary',0o600))",
+        outside.display().to_string()
+    );
+    let before = std::fs::metadata(&outside).unwrap();
+    let ran = inside.python(&program);
+    let mut lines = ran.out.lines();
+    assert_eq!(lines.next(), Some("own 0 0"), "{}{}", ran.out, ran.err);
+    assert_eq!(lines.next(), Some("0o100640 2.0 0o40700 0o100600"), "{}", ran.out);
+    assert_eq!(lines.clone().filter(|l| *l == "blocked").count(), lines.count(), "{}", ran.out);
+    assert!(ran.err.is_empty(), "{}", ran.err);
+    let after = std::fs::metadata(&outside).unwrap();
+    assert_eq!((before.mode(), before.mtime()), (after.mode(), after.mtime()));
+}
+
+/// Whoever may answer the kernel's questions decides: a guest must not become that, nor get past them.
+#[test]
+fn a_guest_cannot_answer_the_questions_about_modes_itself() {
+    let inside = inside();
+    let outside = inside.outside().join("canary");
+    std::fs::write(&outside, "CANARY").unwrap();
+    own(&outside);
+    let program = format!(
+        "import ctypes,os,struct
+l=ctypes.CDLL(None,use_errno=True)
+ask=ctypes.create_string_buffer(struct.pack('HBBI',0x20,0,0,0)+struct.pack('HBBI',0x15,0,1,90)+struct.pack('HBBI',6,0,0,0x7fc00000)+struct.pack('HBBI',6,0,0,0x7fff0000))
+p=ctypes.create_string_buffer(struct.pack('HxxxxxxQ',4,ctypes.addressof(ask)))
+print(l.syscall(317,1,8,p), ctypes.get_errno(), l.syscall(317,1,0,p))
+print(l.syscall(90,{:?}.encode(),0o600))",
+        outside.display().to_string()
+    );
+    // EBUSY: there is one already. Without one, the question has no answer and is refused.
+    assert_eq!(inside.python(&program).out, "-1 16 0\n-1\n");
+}
+
+#[test]
+fn what_a_compiler_makes_can_be_run() {
+    let inside = inside();
+    let ran = inside.sh("printf 'int main(void){return 7;}' > a.c && cc a.c -o a && ./a");
+    assert_eq!(ran.outcome.ended, Ended::Exit(7), "{}{}", ran.out, ran.err);
 }

@@ -23,7 +23,6 @@ on_every_tier! {
         assert_eq!(std::fs::read_to_string(inside.workspace().join("a/b/new.txt")).unwrap(), "text\n");
     }
 
-    not_confined("chmod by path is refused: Landlock does not judge it; `confined.rs` makes the mode by descriptor")
     fn a_replaced_file_keeps_its_mode_and_leaves_no_half(inside: &Inside) {
         inside.sh("echo old > s; chmod 750 s");
         write(inside, "s", "new");

@@ -195,9 +195,13 @@ fn refusal(
         _ => {
             // The tier nearest to the floor is the one a remedy is worth most for.
             let remedy = problems.last().map(|(tier, p)| p.remedy(*tier)).unwrap_or_default();
+            let namespaces = !problems.iter().any(|(_, p)| p.is_about_namespaces());
             SandboxError::Refused {
                 reason: format!("no tier at or above the floor `{floor}` works here ({})", seen.join("; ")),
-                remedy: format!("{remedy}; or {}", accept_less(next_lower(floor))),
+                remedy: format!(
+                    "{remedy}; or {}",
+                    accept_less(if namespaces { next_lower(floor) } else { Tier::Confined })
+                ),
             }
         }
     }

@@ -26,6 +26,12 @@ pub(crate) enum Problem {
 }
 
 impl Problem {
+    /// Whether every tier that needs namespaces fails for the same reason.
+    pub(crate) fn is_about_namespaces(&self) -> bool {
+        matches!(self, Problem::Start(doing)
+            if doing.contains("create the namespaces") || doing.contains("map the ids"))
+    }
+
     pub(crate) fn remedy(&self, tier: Tier) -> String {
         match (self, tier) {
             (Problem::NoRunsc, _) => "install gVisor: on Debian 12 `scripts/install-runsc` of this project \
@@ -33,8 +39,7 @@ impl Problem {
                 .to_owned(),
             (Problem::Rootfs(_), _) => "use `rootfs = \"host\"`, or unpack an image into a folder".to_owned(),
             (Problem::NotInThisVersion, _) => "use the tier `gvisor`".to_owned(),
-            (Problem::Start(doing), _) if doing.contains("create the namespaces") => user_namespaces(),
-            (Problem::Start(doing), _) if doing.contains("map the ids") => user_namespaces(),
+            (Problem::Start(_), _) if self.is_about_namespaces() => user_namespaces(),
             (Problem::Start(doing), _) if doing.contains("restrict by Landlock") => {
                 "this tier needs Landlock with signal scopes: Linux 6.12 or newer with `landlock` among the `lsm=` \
                  of its command line, and a container whose seccomp profile allows it"

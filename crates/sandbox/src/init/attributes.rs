@@ -30,6 +30,8 @@ struct Wish {
     from: Option<i32>,
     path: u64,
     follow: bool,
+    /// An empty path means the folder or descriptor itself.
+    empty: bool,
     what: What,
 }
 
@@ -75,7 +77,8 @@ impl Attributes {
         // The number may belong to somebody else by now; then none of this was theirs.
         sys::notice_is_valid(&self.0, notice.id)?;
         let target = match (path.is_empty(), wish.follow) {
-            (true, _) => base,
+            (true, _) if wish.empty => base,
+            (true, _) => return Err(Errno::NOENT.into()),
             (false, true) => openat(&base, &path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?,
             (false, false) => {
                 openat(&base, &path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?
@@ -106,14 +109,21 @@ impl Wish {
             (fd != libc::AT_FDCWD).then_some(fd)
         };
         let follow = |arg: u64| low(arg) & AtFlags::SYMLINK_NOFOLLOW.bits() == 0;
+        let empty = |arg: u64| low(arg) & AtFlags::EMPTY_PATH.bits() != 0;
         Some(match notice.call {
             #[cfg(target_arch = "x86_64")]
-            libc::SYS_chmod => Wish { from: None, path: a, follow: true, what: What::Mode(low(b)) },
-            libc::SYS_fchmodat => Wish { from: from(a), path: b, follow: true, what: What::Mode(low(c)) },
-            libc::SYS_fchmodat2 => {
-                Wish { from: from(a), path: b, follow: follow(d), what: What::Mode(low(c)) }
+            libc::SYS_chmod => {
+                Wish { from: None, path: a, follow: true, empty: false, what: What::Mode(low(b)) }
             }
-            libc::SYS_utimensat => Wish { from: from(a), path: b, follow: follow(d), what: What::Times(c) },
+            libc::SYS_fchmodat => {
+                Wish { from: from(a), path: b, follow: true, empty: false, what: What::Mode(low(c)) }
+            }
+            libc::SYS_fchmodat2 => {
+                Wish { from: from(a), path: b, follow: follow(d), empty: empty(d), what: What::Mode(low(c)) }
+            }
+            libc::SYS_utimensat => {
+                Wish { from: from(a), path: b, follow: follow(d), empty: empty(d), what: What::Times(c) }
+            }
             _ => return None,
         })
     }

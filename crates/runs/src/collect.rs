@@ -191,6 +191,10 @@ impl Walk<'_> {
         } else {
             ""
         };
+        if kind.is_file() && meta.mode() & 0o7000 != 0 && folder.unlock(name, meta.mode() & 0o777).is_err() {
+            // On the host such a file is what it says: anybody who reaches it becomes its owner.
+            return self.refused.add(path, "a file whose setuid, setgid or sticky bit cannot be taken");
+        }
         if !why.is_empty() {
             return self.refused.add(path, why);
         }

@@ -1,7 +1,7 @@
 //! What a hostile workspace may hold when it is collected: refused by name, and the rest goes on.
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
 use policy::Limits;
@@ -60,6 +60,18 @@ fn r14_setuid_files_are_refused() {
         chmod(&p.work.join("root-shell"), 0o4755);
     });
     assert_eq!(refused, ["root-shell: a file with a setuid, setgid or sticky bit"]);
+}
+
+#[test]
+fn r14_no_setuid_file_stays_on_the_host() {
+    let place = Place::new();
+    place.write("file", "x\n");
+    let workspace = place.import().unwrap();
+    write(&place.work, "root-shell", "x");
+    chmod(&place.work.join("root-shell"), 0o6755);
+    collect(&workspace);
+    let mode = fs::metadata(place.work.join("root-shell")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o7777, 0o755);
 }
 
 #[test]

@@ -474,8 +474,13 @@ mod tests {
             self.beginning(|mut beginning, opening| {
                 let workspace = beginning.import(&opening).unwrap();
                 let record = beginning.record().unwrap();
-                let report =
-                    Report { tier: Tier::Namespace, engine: String::new(), layers: Vec::new(), start_ms: 0 };
+                let report = Report {
+                    tier: Tier::Namespace,
+                    engine: String::new(),
+                    layers: Vec::new(),
+                    start_ms: 0,
+                    not_collected: None,
+                };
                 beginning.run(&opening, workspace, record, None, report)
             })
         }

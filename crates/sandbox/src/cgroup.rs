@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::launch::{Backend, Bounds, CgroupSeen, Counters, Held};
+use crate::machine;
 
 const CONTROLLERS: [&str; 3] = ["memory", "pids", "cpu"];
 /// Microseconds of one accounting period, the kernel's default.
@@ -36,6 +37,12 @@ struct Own {
 impl Cgroup {
     /// Makes the groups of a sandbox and sets its limits. Never fails: what could not be had is told.
     pub(crate) fn make(id: u64, backend: &Backend, bounds: &Bounds) -> Cgroup {
+        let mut bounds = bounds.clone();
+        if let Backend::Microvm { .. } = backend {
+            // The machine's memory is the guest's; the monitor needs some of its own.
+            bounds.memory = bounds.memory.saturating_add(machine::MONITOR_MEMORY);
+        }
+        let bounds = &bounds;
         let name = format!("{PREFIX}{}-{id}", std::process::id());
         let mut group = Cgroup::default();
         for own in own_groups() {
@@ -159,6 +166,7 @@ fn most_processes(backend: &Backend, bounds: &Bounds) -> u64 {
         // And a sentinel.
         Backend::Confined => guest + 9,
         Backend::Gvisor { .. } => bounds.engine_threads(),
+        Backend::Microvm { .. } => machine::MONITOR_THREADS,
     }
 }
 

@@ -10,6 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe;
 use tokio::sync::{Mutex as AsyncMutex, mpsc};
 
+use crate::machine::COLLECT;
 use crate::wire::{Decoder, End, Frame, Hello, Kind, PIECE, Start};
 use crate::{Job, Stream};
 
@@ -125,6 +126,17 @@ impl Channel {
         self.send(&Frame::new(Kind::Kill, call, Vec::new())).await
     }
 
+    /// Ends every call and has a machine's workspace written out; its end arrives like a call's.
+    pub(crate) async fn collect(&self) -> io::Result<mpsc::Receiver<Arrival>> {
+        let (tx, rx) = mpsc::channel(WAITING);
+        if self.reader.is_finished() {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        lock(&self.calls).insert(COLLECT, tx);
+        self.send(&Frame::new(Kind::Collect, COLLECT, Vec::new())).await?;
+        Ok(rx)
+    }
+
     /// Nothing more is wanted of a call.
     pub(crate) fn forget(&self, call: u32) {
         lock(&self.calls).remove(&call);
@@ -184,7 +196,7 @@ async fn deliver(frame: Frame, calls: &Calls) -> bool {
             Ok(end) => Arrival::End(end),
             Err(_) => return false,
         },
-        Kind::Hello | Kind::Start | Kind::Kill => return false,
+        Kind::Hello | Kind::Start | Kind::Kill | Kind::Collect => return false,
     };
     // A call nobody asked for, or asks for any more, is nobody's: dropped.
     let to = lock(calls).get(&frame.call).cloned();

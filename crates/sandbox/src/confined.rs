@@ -137,7 +137,8 @@ fn run(start: &mut Start<'_>, status: &mut io::PipeWriter) -> Result<i32, Failur
     let life = start.life.take().ok_or_else(missing).during("take the pipe of its life")?;
     let tmp = start.scratch.take().ok_or_else(missing).during("take the private folder")?;
     let life = rustix::io::fcntl_dupfd_cloexec(&life, 128).during("take the pipe of its life")?;
-    let place = Place { guest: None, workspace: start.launch.workspace.clone(), tmp, walls: Walls::Shared };
+    let workspace = start.launch.workspace.clone();
+    let place = Place { workspace, tmp, walls: Walls::Shared, ..Place::own() };
     streams(start)?;
     limits(start.launch, start.held).during("set the limits")?;
     bound(start.launch).during("set the limits")?;

@@ -14,7 +14,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use crate::cgroup::{self, Cgroup};
 use crate::confined::{self, Scratch};
 use crate::inside::{self, Taken};
-use crate::launch::{BASE_ID, Backend, Bounds, GUEST_ID, ID_COUNT, Launch, owns_ids};
+use crate::launch::{BASE_ID, Backend, Bounds, GUEST_ID, ID_COUNT, Launch, MONITOR_ID, owns_ids};
 use crate::message::{Ask, Tell, receive, send};
 use crate::sys::{self, Fork};
 
@@ -270,12 +270,15 @@ fn ids_of(launch: &Launch, root: bool) -> (u32, u32, u32) {
         (Backend::Gvisor { .. }, true) => (0, BASE_ID, ID_COUNT),
         (Backend::Confined, true) => (BASE_ID + GUEST_ID, BASE_ID + GUEST_ID, 1),
         (Backend::Namespace, true) => (GUEST_ID, BASE_ID + GUEST_ID, 1),
+        (Backend::Microvm { .. }, true) => (GUEST_ID, MONITOR_ID, 1),
         (Backend::Gvisor { .. }, false) => (0, rustix::process::geteuid().as_raw(), 1),
         (Backend::Confined, false) => {
             let own = rustix::process::geteuid().as_raw();
             (own, own, 1)
         }
-        (Backend::Namespace, false) => (GUEST_ID, rustix::process::geteuid().as_raw(), 1),
+        (Backend::Namespace | Backend::Microvm { .. }, false) => {
+            (GUEST_ID, rustix::process::geteuid().as_raw(), 1)
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 
 use crate::launch::{Bounds, INIT_ARG, Launch, Place};
 use crate::message::{self, Ask, MAX_MESSAGE, Tell};
-use crate::{forker, init, sys};
+use crate::{forker, init, machine, sys};
 
 const FORKER_ARG: &str = "__forker";
 
@@ -37,6 +37,9 @@ pub fn helper_main() {
     let Some(first) = args.next() else { return };
     if first == FORKER_ARG {
         forker::run();
+    }
+    if first == machine::MACHINE_ARG {
+        machine::run_guest();
     }
     if first == INIT_ARG {
         let bounds: Option<Bounds> =

@@ -26,7 +26,7 @@ use rustix::thread::{
 use crate::launch::{Backend, Bounds, GUEST_ID, Held, Launch, Place};
 use crate::sys::{self, Forbid};
 use crate::view::{self, Trees};
-use crate::{confined, filter, gvisor, init, rules};
+use crate::{confined, filter, gvisor, init, machine, rules};
 
 /// What the forker hands to the new process.
 pub(crate) struct Start<'a> {
@@ -53,6 +53,8 @@ pub(crate) struct Taken {
     pub(crate) program: OwnedFd,
     pub(crate) runsc: Option<OwnedFd>,
     pub(crate) rootfs: Option<Trees>,
+    pub(crate) source: Option<OwnedFd>,
+    pub(crate) machine: Option<machine::Trees>,
 }
 
 /// A step that failed.
@@ -83,14 +85,28 @@ impl Taken {
     pub(crate) fn take(launch: &Launch) -> io::Result<Taken> {
         let program = fs::read_link("/proc/self/exe")?;
         let runsc = match &launch.backend {
-            Backend::Namespace | Backend::Confined => None,
+            Backend::Confined | Backend::Namespace | Backend::Microvm { .. } => None,
             Backend::Gvisor { runsc } => Some(view::tree(runsc, Forbid::SuidDevWrite)?),
         };
+        let machine = match &launch.backend {
+            Backend::Microvm { vm } => Some(machine::Trees::take(vm)?),
+            Backend::Confined | Backend::Namespace | Backend::Gvisor { .. } => None,
+        };
+        // A machine gets images, never the folders themselves.
+        let rootfs = match &launch.backend {
+            Backend::Microvm { .. } => Some(Trees::of_devices()?),
+            Backend::Confined | Backend::Namespace | Backend::Gvisor { .. } => {
+                launch.rootfs.as_deref().map(Trees::of_folder).transpose()?
+            }
+        };
+        let source = launch.source.as_deref().map(|s| view::tree(s, Forbid::SuidDevWrite)).transpose()?;
         Ok(Taken {
             workspace: view::tree(&launch.workspace, Forbid::SuidDev)?,
             program: view::tree(&program, Forbid::SuidDevWrite)?,
             runsc,
-            rootfs: launch.rootfs.as_deref().map(Trees::of_folder).transpose()?,
+            rootfs,
+            source,
+            machine,
         })
     }
 }
@@ -114,20 +130,26 @@ pub(crate) fn enter(mut start: Start<'_>) -> ! {
     });
     let failure = match prepare(&mut start) {
         Ok(()) => match start.launch.backend {
-            Backend::Confined | Backend::Namespace => match seal_namespace(start.launch, start.held) {
-                Ok(()) => {
-                    if status.write_all(b"+").is_err() {
-                        sys::exit_now(70);
+            Backend::Confined | Backend::Namespace => {
+                match seal_namespace(&start.launch.bounds, start.held) {
+                    Ok(()) => {
+                        if status.write_all(b"+").is_err() {
+                            sys::exit_now(70);
+                        }
+                        drop(status);
+                        drop(start.status);
+                        init::run(&start.launch.env, &start.launch.bounds, Place::own())
                     }
-                    drop(status);
-                    drop(start.status);
-                    init::run(&start.launch.env, &start.launch.bounds, Place::own())
+                    Err(failure) => failure,
                 }
-                Err(failure) => failure,
-            },
+            }
             Backend::Gvisor { .. } => match gvisor::wait_for(start.launch, &mut status) {
                 Ok(code) => sys::exit_now(code),
                 Err(source) => Failure { doing: "start runsc", source },
+            },
+            Backend::Microvm { ref vm } => match machine::wait_for(start.launch, vm, &mut status) {
+                Ok(code) => sys::exit_now(code),
+                Err(source) => Failure { doing: "start QEMU", source },
             },
         },
         Err(failure) => failure,
@@ -160,14 +182,24 @@ fn prepare(start: &mut Start<'_>) -> Result<(), Failure> {
         Backend::Confined | Backend::Namespace => {
             rootfs.build(&stage).during("build the view")?;
             view::attach(&taken.workspace, &stage.join("workspace")).during("attach the workspace")?;
+            if let Some(source) = &taken.source {
+                fs::create_dir(stage.join("source")).during("make /source")?;
+                view::attach(source, &stage.join("source")).during("attach /source")?;
+            }
             private_mounts(&stage, &rootfs, &start.launch.bounds)?;
         }
         Backend::Gvisor { .. } => {
             let runsc = taken.runsc.ok_or_else(|| io::Error::other("no tree")).during("open runsc")?;
             wall(&stage, &rootfs, &taken.workspace, &taken.program, &runsc)?;
         }
+        Backend::Microvm { .. } => {
+            let trees =
+                taken.machine.as_ref().ok_or_else(|| io::Error::other("no trees")).during("open QEMU")?;
+            bare_wall(&stage, &rootfs)?;
+            machine::wall(&stage, trees).during("build the wall")?;
+        }
     }
-    drop((taken.workspace, taken.program, rootfs));
+    drop((taken.workspace, taken.program, taken.source, taken.machine, rootfs));
     rustix::process::chdir(&stage).during("enter the new root")?;
     pivot_root(".", ".").during("change the root")?;
     unmount(".", UnmountFlags::DETACH).during("let the old root go")?;
@@ -182,11 +214,15 @@ fn prepare(start: &mut Start<'_>) -> Result<(), Failure> {
 
 /// Takes the ids that own the namespace, with all capabilities over it and none outside.
 fn become_owner(launch: &Launch) -> io::Result<()> {
-    let id = match launch.backend {
-        Backend::Confined | Backend::Namespace => GUEST_ID,
+    take_id(match launch.backend {
+        Backend::Confined | Backend::Namespace | Backend::Microvm { .. } => GUEST_ID,
         // runsc wants to be root of its namespace.
         Backend::Gvisor { .. } => 0,
-    };
+    })
+}
+
+/// Becomes this id and keeps the capabilities.
+fn take_id(id: u32) -> io::Result<()> {
     if rustix::process::getuid().as_raw() != id {
         set_keep_capabilities(true)?;
         // A single-id map forbids setgroups; where it is allowed the host's groups must go.
@@ -248,6 +284,16 @@ fn private_mounts(root: &Path, trees: &Trees, bounds: &Bounds) -> Result<(), Fai
     std::os::unix::fs::symlink("pts/ptmx", dev.join("ptmx")).during("link /dev/ptmx")
 }
 
+/// The part of a wall that every engine needs.
+fn bare_wall(root: &Path, trees: &Trees) -> Result<(), Failure> {
+    for name in ["proc", "dev", "tmp"] {
+        fs::create_dir(root.join(name)).during("build the wall")?;
+    }
+    let quiet = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    mount("proc", root.join("proc"), "proc", quiet, None).during("mount the wall's /proc")?;
+    trees.build_dev(&root.join("dev")).during("fill the wall's /dev")
+}
+
 /// The wall around runsc: a root that holds runsc, the guest's view, and nothing else of the host.
 fn wall(
     root: &Path,
@@ -256,12 +302,10 @@ fn wall(
     program: &OwnedFd,
     runsc: &OwnedFd,
 ) -> Result<(), Failure> {
-    for name in ["proc", "dev", "tmp", "view", "workspace", "bundle", "state"] {
+    bare_wall(root, trees)?;
+    for name in ["view", "workspace", "bundle", "state"] {
         fs::create_dir(root.join(name)).during("build the wall")?;
     }
-    let quiet = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-    mount("proc", root.join("proc"), "proc", quiet, None).during("mount the wall's /proc")?;
-    trees.build_dev(&root.join("dev")).during("fill the wall's /dev")?;
     trees.build(&root.join("view")).during("build the view")?;
     for (name, tree) in [("runsc", runsc), ("view/.oubliette", program)] {
         fs::write(root.join(name), b"").during("build the wall")?;
@@ -292,13 +336,17 @@ pub(crate) fn limits(launch: &Launch, held: Held) -> io::Result<()> {
     sys::set_limit(libc::RLIMIT_CORE, 1, 1)?;
     sys::set_limit(libc::RLIMIT_NOFILE, 1024, 4096)?;
     sys::set_limit(libc::RLIMIT_MEMLOCK, 64 << 10, 64 << 10)?;
-    // gVisor holds its guest's memory in one process and reserves far more than it uses.
-    if !held.memory && !matches!(launch.backend, Backend::Gvisor { .. }) {
+    // gVisor and QEMU hold their guest's memory in one process and reserve far more than they use.
+    if !held.memory && matches!(launch.backend, Backend::Confined | Backend::Namespace) {
         sys::set_limit(libc::RLIMIT_DATA, bounds.memory, bounds.memory)?;
     }
-    if let Backend::Gvisor { .. } = launch.backend {
-        let threads = bounds.engine_threads();
-        sys::set_limit(libc::RLIMIT_NPROC, threads, threads)?;
+    match launch.backend {
+        Backend::Confined | Backend::Namespace => {}
+        Backend::Gvisor { .. } => {
+            let threads = bounds.engine_threads();
+            sys::set_limit(libc::RLIMIT_NPROC, threads, threads)?;
+        }
+        Backend::Microvm { .. } => machine::limits(bounds)?,
     }
     if !held.cores {
         few_processors(bounds.cores, launch.id)?;
@@ -322,9 +370,38 @@ fn few_processors(cores: u32, id: u64) -> io::Result<()> {
     Ok(sched_setaffinity(None, &few)?)
 }
 
+/// The way in of a machine's init, whose system is mounted at `root`: the same view and the same seal as in the
+/// namespace tier, without a user namespace, because this kernel is the guest's own.
+pub(crate) fn enter_machine(root: &Path, bounds: &Bounds) -> io::Result<()> {
+    let entered = || -> Result<(), Failure> {
+        let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+        mount_change("/", private).during("make mounts private")?;
+        private_mounts(root, &Trees::of_devices().during("open the devices")?, bounds)?;
+        sys::loopback_up().during("bring loopback up")?;
+        rustix::system::sethostname(b"sandbox").during("set the host name")?;
+        rustix::process::chdir(root).during("enter the root")?;
+        rustix::mount::mount_move(".", "/").during("move the root")?;
+        rustix::process::chroot(".").during("change the root")?;
+        rustix::process::chdir("/").during("enter the root")?;
+        sys::set_limit(libc::RLIMIT_CORE, 0, 0).during("set the limits")?;
+        sys::set_limit(libc::RLIMIT_NOFILE, 1024, 4096).during("set the limits")?;
+        sys::set_limit(libc::RLIMIT_MEMLOCK, 64 << 10, 64 << 10).during("set the limits")?;
+        take_id(GUEST_ID).during("take the guest's ids")?;
+        // The machine's own group and size hold both.
+        seal_namespace(bounds, Held { memory: true, cores: true })
+    };
+    entered().map_err(|f| io::Error::other(format!("{}: {}", f.doing, f.source)))
+}
+
+/// Leaves a wall's first process without rights, before an engine is started that needs none.
+pub(crate) fn give_up_rights() -> io::Result<()> {
+    set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
+    set_no_new_privs(true)?;
+    drop_capabilities()
+}
+
 /// Gives up everything: the last steps of the namespace tier, in the order the kernel asks for.
-fn seal_namespace(launch: &Launch, held: Held) -> Result<(), Failure> {
-    let bounds = &launch.bounds;
+fn seal_namespace(bounds: &Bounds, held: Held) -> Result<(), Failure> {
     sys::set_limit(libc::RLIMIT_FSIZE, bounds.file_bytes, bounds.file_bytes).during("bound file sizes")?;
     // The user namespace counts its own processes: init and the helpers of a call come on top.
     let processes = u64::from(bounds.processes) + 8;

@@ -5,12 +5,16 @@ use std::path::PathBuf;
 use policy::Limits;
 use serde::{Deserialize, Serialize};
 
+use crate::machine::Vm;
+
 /// The user and group id of a guest inside its user namespace.
 pub(crate) const GUEST_ID: u32 = 1000;
 /// First host id of the range that sandboxes use when the executor is root.
 pub(crate) const BASE_ID: u32 = 200_000;
 /// Ids in that range.
 pub(crate) const ID_COUNT: u32 = 65_536;
+/// Host id of a machine monitor when the executor is root: not the one that namespace guests have.
+pub(crate) const MONITOR_ID: u32 = BASE_ID + 1001;
 /// Where the workspace is, inside.
 pub(crate) const WORKSPACE: &str = "/workspace";
 /// First argument that makes this program a guest's init.
@@ -58,6 +62,8 @@ pub(crate) struct Launch {
     pub(crate) backend: Backend,
     /// A root file system of its own; the host's toolchain when none.
     pub(crate) rootfs: Option<PathBuf>,
+    /// A folder to read at `/source`, for our own tools only.
+    pub(crate) source: Option<PathBuf>,
     pub(crate) workspace: PathBuf,
     pub(crate) bounds: Bounds,
     pub(crate) env: Vec<(String, String)>,
@@ -75,6 +81,11 @@ pub(crate) enum Backend {
     Gvisor {
         /// The program.
         runsc: PathBuf,
+    },
+    /// QEMU inside those namespaces; init runs on the machine's own kernel.
+    Microvm {
+        /// What it is made of.
+        vm: Box<Vm>,
     },
 }
 
@@ -150,6 +161,8 @@ pub(crate) struct Place {
     pub(crate) workspace: PathBuf,
     pub(crate) tmp: PathBuf,
     pub(crate) walls: Walls,
+    /// Init inherits the counters of a group of its own kernel, as the numbers after its streams.
+    pub(crate) counted: bool,
 }
 
 /// Who shares the view of files and processes with a guest.
@@ -164,7 +177,13 @@ pub(crate) enum Walls {
 impl Place {
     /// The two folders of a sandbox that has a root of its own.
     pub(crate) fn own() -> Place {
-        Place { guest: None, workspace: WORKSPACE.into(), tmp: "/tmp".into(), walls: Walls::Own }
+        Place {
+            guest: None,
+            workspace: WORKSPACE.into(),
+            tmp: "/tmp".into(),
+            walls: Walls::Own,
+            counted: false,
+        }
     }
 
     pub(crate) fn home(&self) -> PathBuf {

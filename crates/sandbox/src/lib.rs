@@ -16,6 +16,8 @@
 //!      └───────────────────── channel: framed, two pipes ─────────────┘
 //! ```
 //!
+//! A virtual machine's init is a process of the guest's kernel; the channel is its serial port (see `machine`).
+//!
 //! The library never forks in a threaded process: [`helper_main`] must be called first thing in `main`, and
 //! [`Host::start`] before any other thread exists.
 
@@ -30,6 +32,7 @@ mod host;
 mod init;
 mod inside;
 mod launch;
+mod machine;
 mod message;
 mod plan;
 mod problem;

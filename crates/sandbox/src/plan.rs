@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::launch::{BASE_ID, Backend, Bounds, GUEST_ID, Launch};
 use crate::problem::{self, Problem};
 use crate::ready::{self, Ready};
-use crate::{Host, Report};
+use crate::{Host, Report, machine};
 
 /// What is wanted.
 #[derive(Clone, Debug)]
@@ -128,6 +128,13 @@ impl Plan {
     }
 
     async fn attempt(&self, tier: Tier, host: &Host) -> Result<Ready, Problem> {
+        let bounds = Bounds::of(&self.limits);
+        let rootfs = match &self.rootfs {
+            Rootfs::Host => None,
+            Rootfs::Folder(folder) => Some(root_folder(folder)?),
+        };
+        let workspace = self.real_workspace()?;
+        let mut results = None;
         let backend = match tier {
             Tier::Confined => Backend::Confined,
             Tier::Namespace => Backend::Namespace,
@@ -135,23 +142,30 @@ impl Plan {
                 let runsc = self.runsc.clone().or_else(find_runsc).ok_or(Problem::NoRunsc)?;
                 Backend::Gvisor { runsc }
             }
-            Tier::Microvm => return Err(Problem::NotInThisVersion),
+            Tier::Microvm => {
+                let wanted = machine::Wanted {
+                    rootfs: rootfs.as_deref(),
+                    workspace: &workspace,
+                    bounds: &bounds,
+                    env: &self.env,
+                    emulated: self.tier.fixed() == Some(Tier::Microvm),
+                };
+                let prepared = machine::prepare(host, wanted).await?;
+                results = Some(prepared.results);
+                Backend::Microvm { vm: Box::new(prepared.vm) }
+            }
         };
-        let launch = Launch {
-            id: 0,
-            backend,
-            rootfs: match &self.rootfs {
-                Rootfs::Host => None,
-                Rootfs::Folder(folder) => Some(root_folder(folder)?),
-            },
-            workspace: self.real_workspace()?,
-            bounds: Bounds::of(&self.limits),
-            env: self.env.clone(),
-        };
-        match tokio::time::timeout(problem::ANSWER, ready::launch(tier, launch, self.limits.wall, host)).await
-        {
-            Ok(result) => result,
-            Err(_) => Err(Problem::Silent),
+        let launch =
+            Launch { id: 0, backend, rootfs, source: None, workspace, bounds, env: self.env.clone() };
+        let mut tries = if tier == Tier::Microvm { 2 } else { 1 };
+        loop {
+            let answer = ready::launch(tier, launch.clone(), self.limits.wall, host);
+            match tokio::time::timeout(problem::ANSWER, answer).await {
+                Ok(result) => return result.map(|ready| ready.leaving(results)),
+                Err(_) if tries == 1 => return Err(Problem::Silent),
+                // A machine that hangs while it starts is a known fault of emulation; no guest code ran.
+                Err(_) => tries -= 1,
+            }
         }
     }
 }
@@ -220,7 +234,11 @@ pub async fn probe(host: &Host, folder: &Path) -> Vec<TierProbe> {
     let mut probes = Vec::new();
     for tier in [Tier::Microvm, Tier::Gvisor, Tier::Namespace, Tier::Confined] {
         let plan = Plan {
-            tier: TierChoice::Auto,
+            tier: match tier {
+                // Asked for by name: told also where it is only emulated.
+                Tier::Microvm => TierChoice::Microvm,
+                Tier::Gvisor | Tier::Namespace | Tier::Confined => TierChoice::Auto,
+            },
             floor: Tier::Confined,
             surroundings: Surroundings::None,
             rootfs: Rootfs::Host,

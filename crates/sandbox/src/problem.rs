@@ -13,8 +13,16 @@ pub(crate) const ANSWER: Duration = Duration::from_secs(30);
 pub(crate) enum Problem {
     #[error("`runsc` is not installed")]
     NoRunsc,
-    #[error("not in this version")]
-    NotInThisVersion,
+    #[error("`qemu-system-x86_64` is not installed")]
+    NoQemu,
+    #[error("there is no guest kernel")]
+    NoKernel,
+    #[error("`{0}` is not installed")]
+    NoTool(String),
+    #[error("machines are only emulated here, which `auto` does not take: KVM is not there or does not work")]
+    OnlyEmulated,
+    #[error("{0}")]
+    Machine(String),
     #[error("the root file system cannot be used: {0}")]
     Rootfs(String),
     #[error("it did not answer within {} s", ANSWER.as_secs())]
@@ -37,8 +45,22 @@ impl Problem {
             (Problem::NoRunsc, _) => "install gVisor: on Debian 12 `scripts/install-runsc` of this project \
                 takes Debian 13's signed package; elsewhere see https://gvisor.dev/docs/user_guide/install/"
                 .to_owned(),
+            (Problem::NoQemu, _) => "install QEMU 7.2 or newer: `apt-get install --no-install-recommends \
+                qemu-system-x86`"
+                .to_owned(),
+            (Problem::NoKernel, _) => {
+                "unpack Debian's cloud kernel into the cache with `scripts/fetch-kernel`, or \
+                install the package `linux-image-cloud-amd64`"
+                    .to_owned()
+            }
+            (Problem::NoTool(tool), _) => match tool.as_str() {
+                "mke2fs" => "`apt-get install e2fsprogs`".to_owned(),
+                _ => "`apt-get install squashfs-tools`".to_owned(),
+            },
+            (Problem::OnlyEmulated, _) => "ask for it by name with `--tier microvm`, or give this machine a \
+                working /dev/kvm"
+                .to_owned(),
             (Problem::Rootfs(_), _) => "use `rootfs = \"host\"`, or unpack an image into a folder".to_owned(),
-            (Problem::NotInThisVersion, _) => "use the tier `gvisor`".to_owned(),
             (Problem::Start(_), _) if self.is_about_namespaces() => user_namespaces(),
             (Problem::Start(doing), _) if doing.contains("restrict by Landlock") => {
                 "this tier needs Landlock with signal scopes: Linux 6.12 or newer with `landlock` among the `lsm=` \
@@ -53,7 +75,7 @@ impl Problem {
             (Problem::Start(doing), _) if doing.contains("use a root file system") => {
                 "use `rootfs = \"host\"`".to_owned()
             }
-            (Problem::Start(_) | Problem::Silent | Problem::Layer { .. }, _) => {
+            (Problem::Start(_) | Problem::Machine(_) | Problem::Silent | Problem::Layer { .. }, _) => {
                 "run `oubliette doctor` for what this machine can hold".to_owned()
             }
         }

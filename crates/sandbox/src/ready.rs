@@ -4,14 +4,15 @@ use std::time::{Duration, Instant};
 
 use policy::{Acceptance, Tier};
 
-use crate::Host;
 use crate::channel::{ChannelError, Pipes};
 use crate::launch::{Backend, Bounds, CgroupSeen, Launch, outer_id};
+use crate::machine::{Results, Vm};
 use crate::message::Tell;
 use crate::problem::Problem;
 use crate::report::{Layer, LayerState, Report};
 use crate::running::{Lease, Running, Sandbox};
 use crate::wire::{Hello, Mend};
+use crate::{Host, machine};
 
 /// Launched, measured, at or above the floor; nothing of a guest has run.
 #[derive(Debug)]
@@ -31,10 +32,27 @@ impl Ready {
         Running::new(self.sandbox)
     }
 
+    /// What must be brought out of it at its end.
+    pub(crate) fn leaving(mut self, results: Option<Results>) -> Ready {
+        self.sandbox.results = results;
+        self
+    }
+
     pub(crate) fn accepted(mut self, accepted: Acceptance) -> Ready {
         self.accepted = accepted;
         self
     }
+}
+
+/// Whether a machine starts at all.
+pub(crate) async fn starts(vm: Vm, host: &Host) -> Result<(), Problem> {
+    let start = |e: std::io::Error| Problem::Start(e.to_string());
+    let pipes = Pipes::new().map_err(start)?;
+    let fds: Vec<_> = pipes.theirs.iter().map(std::os::fd::AsFd::as_fd).collect();
+    let launch = machine::probe_launch(vm);
+    let (id, _tells) = host.launch(|id| Launch { id, ..launch }, &fds).map_err(start)?;
+    let _lease = Lease { host: host.clone(), id };
+    pipes.open().await.map(|_| ()).map_err(|e| Problem::Start(e.to_string()))
 }
 
 /// Launches a tier and measures it.
@@ -67,8 +85,9 @@ pub(crate) async fn launch(
     let report = Report {
         tier,
         engine: engine(&backend, &hello),
-        layers: layers(tier, &seen, &hello, &bounds),
+        layers: layers(tier, &backend, &seen, &hello, &bounds),
         start_ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
+        not_collected: None,
     };
     // Fail closed: a layer that the tier promises must be there, as seen, not as asked for.
     if let Some(layer) =
@@ -76,7 +95,7 @@ pub(crate) async fn launch(
     {
         return Err(Problem::Layer { name: layer.name, detail: layer.detail.clone() });
     }
-    let sandbox = Sandbox { report, channel, tells, lease, wall };
+    let sandbox = Sandbox { report, channel, tells, lease, wall, results: None };
     Ok(Ready { sandbox, accepted: Acceptance::Tier })
 }
 
@@ -92,6 +111,7 @@ fn engine(backend: &Backend, hello: &Hello) -> String {
         Backend::Confined => format!("Linux {} Landlock and seccomp", hello.kernel),
         Backend::Namespace => format!("Linux {} namespaces", hello.kernel),
         Backend::Gvisor { runsc } => format!("gVisor, {}", runsc.display()),
+        Backend::Microvm { vm } => vm.engine(),
     }
 }
 
@@ -124,6 +144,21 @@ fn required(tier: Tier) -> &'static [&'static str] {
             "network",
             "root",
         ],
+        Tier::Microvm => &[
+            "kernel",
+            "user-namespace",
+            "pid-namespace",
+            "mount-namespace",
+            "network-namespace",
+            "monitor-ids",
+            "ids",
+            "capabilities",
+            "no-new-privileges",
+            "seccomp",
+            "network",
+            "root",
+            "processes",
+        ],
         Tier::Confined => &[
             "ids",
             "capabilities",
@@ -135,7 +170,6 @@ fn required(tier: Tier) -> &'static [&'static str] {
             "root",
             "view",
         ],
-        Tier::Microvm => &[],
     }
 }
 
@@ -148,8 +182,16 @@ fn part(name: &'static str, detail: impl Into<String>) -> Layer {
     Layer { name, state: LayerState::Part, detail: detail.into() }
 }
 
-fn layers(tier: Tier, seen: &Outside, hello: &Hello, bounds: &Bounds) -> Vec<Layer> {
+fn layers(tier: Tier, backend: &Backend, seen: &Outside, hello: &Hello, bounds: &Bounds) -> Vec<Layer> {
     let mut layers = Vec::new();
+    let vm = match backend {
+        Backend::Microvm { vm } => Some(vm),
+        Backend::Confined | Backend::Namespace | Backend::Gvisor { .. } => None,
+    };
+    if let Some(vm) = vm {
+        let own = hello.kernel == vm.release && !hello.gvisor;
+        layers.push(layer("kernel", own, format!("its own in a virtual machine: {}", vm.engine())));
+    }
     if tier == Tier::Gvisor {
         layers.push(layer("kernel", hello.gvisor, "system calls are answered by gVisor's own kernel"));
     }
@@ -180,19 +222,30 @@ fn layers(tier: Tier, seen: &Outside, hello: &Hello, bounds: &Bounds) -> Vec<Lay
     }
     let (inside, outside, count) = seen.ids;
     // As the host's own namespace knows it: an executor that is root of a namespace only is not root.
+    let monitor = outer_id(outside);
     let host_id = outer_id(outside.saturating_add(hello.uid.saturating_sub(inside)));
-    layers.push(layer(
-        "ids",
-        host_id != 0,
-        format!("guest {}:{} is host {host_id}; {count} id(s) mapped", hello.uid, hello.gid),
-    ));
+    if vm.is_some() {
+        layers.push(layer(
+            "monitor-ids",
+            monitor != 0,
+            format!("QEMU is host {monitor}; {count} id(s) mapped"),
+        ));
+        let nobody = hello.uid != 0 && hello.gid != 0;
+        layers.push(layer("ids", nobody, format!("guest {}:{} of its own kernel", hello.uid, hello.gid)));
+    } else {
+        layers.push(layer(
+            "ids",
+            host_id != 0,
+            format!("guest {}:{} is host {host_id}; {count} id(s) mapped", hello.uid, hello.gid),
+        ));
+    }
     layers.push(layer(
         "capabilities",
         hello.caps_effective == 0 && hello.caps_bounding == 0,
         format!("effective {:#x}, bounding {:#x}", hello.caps_effective, hello.caps_bounding),
     ));
     layers.push(layer("no-new-privileges", hello.no_new_privs, format!("{}", hello.no_new_privs)));
-    if tier == Tier::Namespace {
+    if tier == Tier::Namespace || tier == Tier::Microvm {
         layers.push(layer("seccomp", hello.seccomp, "allow-list of system calls and socket families"));
         layers.push(match hello.landlock.as_str() {
             "full" => layer("landlock", true, "files, devices, signals and abstract sockets"),
@@ -201,16 +254,28 @@ fn layers(tier: Tier, seen: &Outside, hello: &Hello, bounds: &Bounds) -> Vec<Lay
         });
     }
     let only_loopback = hello.interfaces.iter().all(|name| name == "lo");
-    layers.push(layer("network", only_loopback, format!("interfaces: {}", hello.interfaces.join(", "))));
+    let device = if vm.is_some() { "; no network device" } else { "" };
+    layers.push(layer(
+        "network",
+        only_loopback,
+        format!("interfaces: {}{device}", hello.interfaces.join(", ")),
+    ));
     layers.push(layer(
         "root",
         hello.root_read_only,
         format!(
-            "private, read-only, {} mounts; only /workspace, /tmp and /dev/shm can be written",
-            hello.mounts
+            "private, read-only, {} mounts; only /workspace, /tmp and /dev/shm can be written{}",
+            hello.mounts,
+            match vm {
+                Some(vm) if !vm.left_out.is_empty() => format!("; an image {}", vm.left_out),
+                _ => String::new(),
+            }
         ),
     ));
-    layers.extend(limits(tier, seen, bounds));
+    layers.extend(match vm {
+        Some(_) => machine_limits(seen, hello, bounds),
+        None => limits(tier, seen, bounds),
+    });
     layers.push(if hello.subreaper {
         layer("call-kill", true, "everything a call started, wherever it hid")
     } else {
@@ -313,6 +378,29 @@ fn limits(tier: Tier, seen: &Outside, bounds: &Bounds) -> Vec<Layer> {
         layer("tmp", true, format!("{} MiB each for /tmp and /dev/shm", bounds.tmp >> 20))
     });
     layers
+}
+
+/// Bounds that are the machine's own size, or its kernel's.
+fn machine_limits(seen: &Outside, hello: &Hello, bounds: &Bounds) -> Vec<Layer> {
+    let by_group = seen.cgroup.controllers.iter().any(|c| c == "memory");
+    let monitor = if by_group {
+        format!("; its monitor by cgroup {}", seen.cgroup.version)
+    } else {
+        format!("; its monitor by nothing more: no cgroup ({})", seen.cgroup.missing)
+    };
+    let memory = format!("the machine has {} MiB{monitor}", bounds.memory >> 20);
+    vec![
+        layer("memory", true, memory),
+        layer(
+            "processes",
+            hello.own_group,
+            format!("{} by a cgroup of its own kernel and rlimit", bounds.processes),
+        ),
+        layer("cores", true, format!("the machine has {}", bounds.cores.clamp(1, 16))),
+        layer("cpu", true, format!("{} s for each process by rlimit", bounds.cpu_s)),
+        layer("disk", true, format!("the workspace is an image of {} MiB", bounds.file_bytes >> 20)),
+        layer("tmp", true, format!("{} MiB each for /tmp and /dev/shm", bounds.tmp >> 20)),
+    ]
 }
 
 /// Whether ordinary programs work: an engine in which `ls` fails is told as such.

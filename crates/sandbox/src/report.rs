@@ -37,4 +37,8 @@ pub struct Report {
     pub layers: Vec<Layer>,
     /// Milliseconds from the decision to start until init answered.
     pub start_ms: u64,
+    /// Why what the guest left could not be brought out of it; the workspace is then as it was before. Only a
+    /// tier whose guest has a copy of the workspace can fail so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub not_collected: Option<String>,
 }

@@ -9,6 +9,7 @@ use tokio::sync::{Mutex, mpsc};
 
 use crate::channel::{Arrival, Channel};
 use crate::launch::Counters;
+use crate::machine::Results;
 use crate::message::Tell;
 use crate::report::Report;
 use crate::wire::{End, MAX_PAYLOAD};
@@ -18,6 +19,8 @@ use crate::{Call, Cancel, Ended, Host, Outcome, SandboxError, Stream, Usage};
 const GRACE: Duration = Duration::from_secs(5);
 /// How long the forker may take to say that a sandbox is gone.
 const GONE: Duration = Duration::from_secs(10);
+/// How long a machine may take to write its results out.
+const OUT: Duration = Duration::from_secs(180);
 /// Room for the head of a start frame.
 const HEAD: usize = 256 << 10;
 
@@ -29,6 +32,8 @@ pub(crate) struct Sandbox {
     pub(crate) tells: Tells,
     pub(crate) lease: Lease,
     pub(crate) wall: Duration,
+    /// What must be brought out at the end; none where the guest works on the workspace itself.
+    pub(crate) results: Option<Results>,
 }
 
 /// Ends the sandbox when dropped.
@@ -58,13 +63,14 @@ pub struct Running {
     next: AtomicU32,
     /// When the sandbox's own wall clock ends.
     ends: Instant,
+    results: Option<Results>,
 }
 
 impl Running {
     pub(crate) fn new(sandbox: Sandbox) -> Running {
-        let Sandbox { report, channel, tells, lease, wall } = sandbox;
+        let Sandbox { report, channel, tells, lease, wall, results } = sandbox;
         let ends = Instant::now() + wall;
-        Running { report, channel, tells: Mutex::new(tells), lease, next: AtomicU32::new(1), ends }
+        Running { report, channel, tells: Mutex::new(tells), lease, next: AtomicU32::new(1), ends, results }
     }
 
     /// What holds, as measured before any guest code ran.
@@ -160,9 +166,14 @@ impl Running {
         None
     }
 
-    /// Destroys it: when this returns, no process, mount or cgroup of it is left.
+    /// Destroys it: when this returns, no process, mount or cgroup of it is left, and the workspace folder holds
+    /// what the guest left, or [`Report::not_collected`] says why it does not.
     pub async fn destroy(self) -> Report {
-        let Running { report, channel, tells, lease, .. } = self;
+        let Running { mut report, channel, tells, lease, results, .. } = self;
+        let written = match &results {
+            Some(_) => written_out(&channel).await,
+            None => Ok(()),
+        };
         drop(channel);
         // Dropping the lease asks for the kill.
         drop(lease);
@@ -174,6 +185,17 @@ impl Running {
         };
         // A forker that does not answer is itself ended with the program, and everything with it.
         drop(tokio::time::timeout(GONE, gone).await);
+        if let Some(results) = results {
+            // Nothing of the machine lives that could still change what is read now.
+            let taken = match written {
+                Ok(()) => match tokio::task::spawn_blocking(|| results.take()).await {
+                    Ok(taken) => taken.map_err(|e| e.to_string()),
+                    Err(e) => Err(e.to_string()),
+                },
+                Err(doing) => Err(doing),
+            };
+            report.not_collected = taken.err();
+        }
         report
     }
 
@@ -191,6 +213,27 @@ impl Running {
     }
 }
 
+/// Has a machine write its workspace out.
+async fn written_out(channel: &Channel) -> Result<(), String> {
+    let lost = || "the machine was lost before its results were out".to_owned();
+    let mut arrivals = channel.collect().await.map_err(|_| lost())?;
+    let end = async {
+        while let Some(arrival) = arrivals.recv().await {
+            if let Arrival::End(end) = arrival {
+                return Some(end.ended);
+            }
+        }
+        None
+    };
+    match tokio::time::timeout(OUT, end).await {
+        Ok(Some(Ended::Exit(0))) => Ok(()),
+        Ok(Some(Ended::NotStarted(libc::ENOSPC))) => Err("the results are larger than the bound".to_owned()),
+        Ok(Some(_)) => Err("the machine could not write its results out".to_owned()),
+        Ok(None) => Err(lost()),
+        Err(_) => Err("the machine did not write its results out in time".to_owned()),
+    }
+}
+
 /// What ended a call that none of our own bounds ended: exit causes and counters only.
 fn stopped_by(end: &End, before: Option<Counters>, after: Option<Counters>) -> StoppedBy {
     let rose = |of| rose(before, after, of);
@@ -202,7 +245,7 @@ fn stopped_by(end: &End, before: Option<Counters>, after: Option<Counters>) -> S
     }
     match end.ended {
         Ended::Exit(0) => StoppedBy::Exit,
-        _ if rose(|c| c.oom_kills) => StoppedBy::Memory,
+        _ if end.out_of_memory || rose(|c| c.oom_kills) => StoppedBy::Memory,
         _ if rose(|c| c.forks_refused) => StoppedBy::Processes,
         Ended::Exit(_) | Ended::NotStarted(_) => StoppedBy::Exit,
         Ended::Signal(libc::SIGXCPU) => StoppedBy::Cpu,

@@ -346,6 +346,23 @@ pub(crate) fn loopback_up() -> io::Result<()> {
     check(i64::from(unsafe { libc::ioctl(raw, libc::SIOCSIFFLAGS, &raw const request) })).map(|_| ())
 }
 
+/// A descriptor that was inherited under a fixed number; closed when dropped.
+pub(crate) fn inherited(number: RawFd) -> OwnedFd {
+    // SAFETY: the callers take each number once, before anything else in this process owns it.
+    unsafe { OwnedFd::from_raw_fd(number) }
+}
+
+/// The processor's own counter; 0 where there is none of that kind.
+pub(crate) fn ticks() -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: reads a register that every processor of this kind has.
+    unsafe {
+        core::arch::x86_64::_rdtsc()
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    0
+}
+
 /// Leaves the session for one of its own. Not by rustix: an old gVisor answers 0, which is no session to it.
 pub(crate) fn new_session() -> io::Result<()> {
     // SAFETY: setsid takes nothing.

@@ -162,6 +162,11 @@ impl Trees {
         Ok(Trees { programs, etc: Vec::new(), devices: devices()? })
     }
 
+    /// Devices only: the system is there by other means.
+    pub(crate) fn of_devices() -> io::Result<Trees> {
+        Ok(Trees { programs: Vec::new(), etc: Vec::new(), devices: devices()? })
+    }
+
     /// Builds the system part of a view at `root`, an empty folder on a file system of ours.
     pub(crate) fn build(&self, root: &Path) -> io::Result<()> {
         for (name, tree) in &self.programs {

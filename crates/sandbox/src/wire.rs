@@ -25,6 +25,8 @@ pub(crate) enum Kind {
     Start,
     /// To the guest: kill everything the call started.
     Kill,
+    /// To a machine's init, once: end, and have the workspace written out.
+    Collect,
     /// From the guest, once: JSON [`Hello`].
     Hello,
     /// From the guest: standard output.
@@ -58,7 +60,8 @@ pub(crate) struct End {
     pub(crate) background: u32,
     /// The guest's own process bound struck.
     pub(crate) too_many_processes: bool,
-    /// The guest's own memory bound struck.
+    /// The guest's own memory bound struck, or its own kernel killed for memory.
+    #[serde(default)]
     pub(crate) out_of_memory: bool,
 }
 
@@ -94,6 +97,9 @@ pub(crate) struct Hello {
     pub(crate) no_sockets: bool,
     /// The process above init, which has the same ids, cannot be signalled.
     pub(crate) signals_scoped: bool,
+    /// A group of the guest's own kernel bounds its processes and memory.
+    #[serde(default)]
+    pub(crate) own_group: bool,
     /// Mount points, for the record.
     pub(crate) mounts: u32,
 }
@@ -127,6 +133,7 @@ impl Kind {
         match self {
             Kind::Start => 1,
             Kind::Kill => 2,
+            Kind::Collect => 3,
             Kind::Hello => 16,
             Kind::Stdout => 17,
             Kind::Stderr => 18,
@@ -135,7 +142,7 @@ impl Kind {
     }
 
     fn from_code(code: u8) -> Option<Kind> {
-        [Kind::Start, Kind::Kill, Kind::Hello, Kind::Stdout, Kind::Stderr, Kind::End]
+        [Kind::Start, Kind::Kill, Kind::Collect, Kind::Hello, Kind::Stdout, Kind::Stderr, Kind::End]
             .into_iter()
             .find(|k| k.code() == code)
     }

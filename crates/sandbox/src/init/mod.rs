@@ -14,6 +14,7 @@
 mod attributes;
 mod call;
 mod file;
+mod group;
 mod measure;
 mod sweep;
 mod walk;
@@ -24,23 +25,29 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::launch::{Bounds, Place, Walls, guest_env};
+use crate::launch::{Bounds, Counters, Place, Walls, guest_env};
 use crate::sys;
 use crate::wire::{Decoder, End, Frame, Kind, PIECE, Start};
 use attributes::Attributes;
 use call::Running;
+use group::Group;
+pub(crate) use group::{MEMORY_EVENTS, PIDS_EVENTS};
 use sweep::Kin;
 
 /// Processes are counted this often where the kernel does not count them itself.
 const COUNT_EVERY_MS: u64 = 100;
 
+/// Exit status of an init that was asked for the workspace: what is outside of it writes that out.
+pub(crate) const COLLECT_CODE: i32 = 17;
+
 /// Runs as PID 1 until the channel closes. The channel is descriptors 0 and 1.
 pub(crate) fn run(extra: &[(String, String)], bounds: &Bounds, place: Place) -> ! {
-    // Only the three streams are ours; whatever else was inherited must not be seen by a guest.
-    sys::close_from(3);
+    // Only these are ours; whatever else was inherited must not be seen by a guest.
+    sys::close_from(if place.counted { 5 } else { 3 });
     sys::ignore_terminal_signals();
     let code = match Init::new(extra, bounds, place).and_then(|mut init| init.serve()) {
-        Ok(()) => 0,
+        Ok(Last::Closed) => 0,
+        Ok(Last::Collect) => COLLECT_CODE,
         Err(e) => {
             // The log stream; a failure to write it has no one left to hear of it.
             drop(writeln!(io::stderr(), "init: {e}"));
@@ -48,6 +55,14 @@ pub(crate) fn run(extra: &[(String, String)], bounds: &Bounds, place: Place) -> 
         }
     };
     sys::exit_now(code)
+}
+
+/// Why init ends.
+enum Last {
+    /// The channel closed.
+    Closed,
+    /// The executor wants the workspace.
+    Collect,
 }
 
 struct Init {
@@ -68,10 +83,15 @@ struct Init {
     orphaned: bool,
     /// The engine has no subreapers: see [`Kin`].
     adopts: bool,
+    /// The group of this kernel that bounds the guest, where it has one of its own.
+    group: Option<Group>,
+    /// What the group had counted when each call began.
+    struck: BTreeMap<u32, Counters>,
 }
 
 impl Init {
     fn new(extra: &[(String, String)], bounds: &Bounds, place: Place) -> io::Result<Init> {
+        let group = if place.counted { Some(Group::take()?) } else { None };
         let keep = |number: i32| -> io::Result<OwnedFd> {
             let from = match number {
                 0 => io::stdin().as_fd().try_clone_to_owned()?,
@@ -108,13 +128,15 @@ impl Init {
             keepers: Vec::new(),
             orphaned: false,
             adopts,
+            group,
+            struck: BTreeMap::new(),
         };
         let payload = serde_json::to_vec(&hello).map_err(io::Error::other)?;
         init.send(&Frame::new(Kind::Hello, 0, payload))?;
         Ok(init)
     }
 
-    fn serve(&mut self) -> io::Result<()> {
+    fn serve(&mut self) -> io::Result<Last> {
         let mut decoder = Decoder::default();
         let mut buffer = vec![0; PIECE];
         loop {
@@ -123,10 +145,13 @@ impl Init {
                 let mut channel = io::PipeReader::from(self.channel_in.try_clone()?);
                 let n = channel.read(&mut buffer)?;
                 if n == 0 {
-                    return Ok(());
+                    return Ok(Last::Closed);
                 }
                 decoder.push(&buffer[..n]);
                 while let Some(frame) = decoder.next().map_err(io::Error::other)? {
+                    if frame.kind == Kind::Collect {
+                        return Ok(Last::Collect);
+                    }
                     self.obey(frame)?;
                 }
             }
@@ -192,6 +217,9 @@ impl Init {
                 let start: Start = serde_json::from_slice(head).map_err(io::Error::other)?;
                 match call::start(&start.job, stdin, &self.env, &self.bounds, &self.place) {
                     Ok(running) => {
+                        if let Some(group) = &self.group {
+                            self.struck.insert(frame.call, group.counters());
+                        }
                         self.calls.insert(frame.call, running);
                         Ok(())
                     }
@@ -213,7 +241,7 @@ impl Init {
                 }
                 Ok(())
             }
-            Kind::Hello | Kind::Stdout | Kind::Stderr | Kind::End => {
+            Kind::Collect | Kind::Hello | Kind::Stdout | Kind::Stderr | Kind::End => {
                 Err(io::Error::other("a frame that only a guest sends"))
             }
         }
@@ -291,7 +319,15 @@ impl Init {
                     self.keepers.push(call.supervisor());
                 }
                 let mut buffer = vec![0; PIECE];
-                let (rest, end) = call.finish(&mut buffer);
+                let (rest, mut end) = call.finish(&mut buffer);
+                if let (Some(group), Some(before)) = (&self.group, self.struck.remove(&id))
+                    && end.ended != crate::Ended::Exit(0)
+                {
+                    let now = group.counters();
+                    end.out_of_memory |= now.oom_kills > before.oom_kills;
+                    // What was killed for memory is not told as anything else.
+                    end.too_many_processes |= !end.out_of_memory && now.forks_refused > before.forks_refused;
+                }
                 for (kind, piece) in rest {
                     self.send(&Frame::new(kind, id, piece))?;
                 }

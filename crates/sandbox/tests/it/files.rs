@@ -1,11 +1,11 @@
 //! File operations: the workspace and nothing else, whatever the names are.
 
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
 use sandbox::FileOp;
 
-use crate::{Inside, on_every_tier, own, shell};
+use crate::{Inside, on_every_tier, shell};
 
 fn read(inside: &Inside, path: &str) -> String {
     inside.file(FileOp::Read { path: path.to_owned(), offset: 0, limit: 1 << 20 }, b"").out
@@ -20,15 +20,15 @@ on_every_tier! {
         assert_eq!(write(inside, "a/b/new.txt", "text\n"), "{\"ok\":{\"created\":true,\"bytes\":5}}\n");
         assert_eq!(inside.sh("cat a/b/new.txt").out, "text\n");
         assert_eq!(read(inside, "/workspace/a/b/new.txt"), "{\"ok\":{\"size\":5,\"read\":5}}\ntext\n");
-        assert_eq!(std::fs::read_to_string(inside.workspace().join("a/b/new.txt")).unwrap(), "text\n");
+        if !inside.works_on_a_copy() {
+            assert_eq!(std::fs::read_to_string(inside.workspace().join("a/b/new.txt")).unwrap(), "text\n");
+        }
     }
 
     fn a_replaced_file_keeps_its_mode_and_leaves_no_half(inside: &Inside) {
         inside.sh("echo old > s; chmod 750 s");
         write(inside, "s", "new");
-        let meta = std::fs::metadata(inside.workspace().join("s")).unwrap();
-        assert_eq!((meta.permissions().mode() & 0o777, meta.len()), (0o750, 3));
-        assert_eq!(std::fs::read_dir(inside.workspace()).unwrap().count(), 1);
+        assert_eq!(inside.sh("stat -c '%a %s' s; ls -A").out, "750 3\ns\n");
     }
 
     /// W1, W2, R13: a link, a linked parent, a dangling link, `..`, an absolute path, a prefix of the name.
@@ -118,10 +118,7 @@ on_every_tier! {
     }
 
     fn a_file_call_is_bounded_like_any_other(inside: &Inside) {
-        let workspace = inside.workspace();
-        let path = workspace.join("big");
-        std::fs::write(&path, vec![b'x'; 2 << 20]).unwrap();
-        own(&path);
+        inside.sh("head -c 2m /dev/zero > big");
         let op = FileOp::Read { path: "big".to_owned(), offset: 0, limit: u64::MAX };
         let ran = inside.call(sandbox::Job::File(op), b"", Duration::from_secs(20), 1000);
         assert_eq!((ran.outcome.stopped_by, ran.out.len()), (policy::StoppedBy::Output, 1000));
@@ -130,6 +127,9 @@ on_every_tier! {
     fn what_the_guest_makes_belongs_to_an_unprivileged_id(inside: &Inside) {
         inside.call(shell("touch made"), b"", Duration::from_secs(20), 999);
         write(inside, "written", "x");
+        if inside.works_on_a_copy() {
+            return;
+        }
         for name in ["made", "written"] {
             let uid = std::fs::metadata(inside.workspace().join(name)).unwrap().uid();
             let expected = sandbox::guest_owner().map_or(uid, |(uid, _)| uid);

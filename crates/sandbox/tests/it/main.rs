@@ -6,18 +6,19 @@ mod calls;
 mod confined;
 mod files;
 mod hiding;
+mod inside;
 mod limits;
+mod lost;
 mod refusal;
 mod teardown;
 mod view;
 mod walls;
 
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+pub(crate) use inside::{Inside, helper, host, own, plan, runtime, shell};
 
-use policy::{Limits, Rootfs, Surroundings, Tier, TierChoice};
-use sandbox::{Call, Cancel, FileOp, Host, Job, Outcome, Plan, Running, Stream};
-use tempfile::TempDir;
+/// The tiers that a claim which needs more than one look is shown on, one after the other.
+pub(crate) const TIERS: [policy::Tier; 3] =
+    [policy::Tier::Confined, policy::Tier::Namespace, policy::Tier::Gvisor];
 
 /// Runs a claim on each tier, as a test of its own. A claim that the confined tier cannot make says why not.
 macro_rules! on_every_tier {
@@ -53,156 +54,3 @@ macro_rules! on_confined {
 }
 pub(crate) use on_confined;
 pub(crate) use on_every_tier;
-
-/// An open sandbox with what a test needs to look at it from both sides.
-pub(crate) struct Inside {
-    runtime: tokio::runtime::Runtime,
-    running: Option<Running>,
-    pub(crate) host: Host,
-    pub(crate) tier: Tier,
-    folder: TempDir,
-}
-
-/// A call that ended, with its output.
-pub(crate) struct Ran {
-    pub(crate) outcome: Outcome,
-    pub(crate) out: String,
-    pub(crate) err: String,
-}
-
-pub(crate) fn host() -> Host {
-    Host::start_from(&helper()).unwrap()
-}
-
-/// The helper program; elsewhere when an ordinary user runs these claims, who may have no way to where it was built.
-pub(crate) fn helper() -> PathBuf {
-    #[expect(clippy::disallowed_methods, reason = "scripts/test says where it put a copy")]
-    let copy = std::env::var_os("OUBLIETTE_TEST_HELPER");
-    copy.map_or_else(|| PathBuf::from(env!("CARGO_BIN_EXE_sandbox-helper")), PathBuf::from)
-}
-
-pub(crate) fn plan(tier: Tier, workspace: &Path) -> Plan {
-    Plan {
-        tier: match tier {
-            Tier::Namespace => TierChoice::Namespace,
-            Tier::Gvisor => TierChoice::Gvisor,
-            Tier::Confined => TierChoice::Confined,
-            Tier::Microvm => unreachable!("not in this version"),
-        },
-        floor: Tier::Confined,
-        surroundings: Surroundings::None,
-        rootfs: Rootfs::Host,
-        workspace: workspace.to_path_buf(),
-        limits: Limits::default(),
-        env: Vec::new(),
-        runsc: None,
-    }
-}
-
-pub(crate) fn runtime() -> tokio::runtime::Runtime {
-    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
-}
-
-impl Inside {
-    pub(crate) fn new(tier: Tier) -> Inside {
-        Inside::with(tier, |_| {})
-    }
-
-    pub(crate) fn with(tier: Tier, change: impl FnOnce(&mut Plan)) -> Inside {
-        let folder = tempfile::tempdir().unwrap();
-        // The confined tier has no view of its own: its unprivileged id must find the way.
-        std::fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o711)).unwrap();
-        let workspace = folder.path().join("workspace");
-        std::fs::create_dir(&workspace).unwrap();
-        own(&workspace);
-        let host = host();
-        let runtime = runtime();
-        let mut plan = plan(tier, &workspace);
-        change(&mut plan);
-        let running = runtime.block_on(async { plan.ready(&host).await.unwrap().start() });
-        Inside { runtime, running: Some(running), host, tier, folder }
-    }
-
-    pub(crate) fn running(&self) -> &Running {
-        self.running.as_ref().unwrap()
-    }
-
-    /// The workspace from outside.
-    pub(crate) fn workspace(&self) -> PathBuf {
-        self.folder.path().join("workspace")
-    }
-
-    /// The workspace as a command inside sees it.
-    pub(crate) fn workspace_inside(&self) -> String {
-        match self.tier {
-            Tier::Confined => self.workspace().canonicalize().unwrap().display().to_string(),
-            Tier::Namespace | Tier::Gvisor | Tier::Microvm => "/workspace".to_owned(),
-        }
-    }
-
-    /// Where a command inside puts temporary files.
-    pub(crate) fn tmp_inside(&self) -> String {
-        self.sh("printf %s \"$TMPDIR\"").out
-    }
-
-    /// A folder beside the workspace that nothing inside may reach.
-    pub(crate) fn outside(&self) -> &Path {
-        self.folder.path()
-    }
-
-    pub(crate) fn call(&self, job: Job, stdin: &[u8], timeout: Duration, output: u64) -> Ran {
-        let (_give, cancel) = Cancel::new();
-        let call = Call { job, stdin: stdin.to_vec(), timeout, output };
-        self.call_with(&call, &cancel)
-    }
-
-    pub(crate) fn call_with(&self, call: &Call, cancel: &Cancel) -> Ran {
-        let (mut out, mut err) = (Vec::new(), Vec::new());
-        let outcome = self
-            .runtime
-            .block_on(self.running().run(call, cancel, &mut |stream, bytes| match stream {
-                Stream::Stdout => out.extend_from_slice(bytes),
-                Stream::Stderr => err.extend_from_slice(bytes),
-            }))
-            .unwrap();
-        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-        Ran { outcome, out: text(out), err: text(err) }
-    }
-
-    /// Runs a shell line with generous bounds.
-    pub(crate) fn sh(&self, line: &str) -> Ran {
-        self.call(shell(line), b"", Duration::from_secs(60), 1 << 20)
-    }
-
-    pub(crate) fn python(&self, program: &str) -> Ran {
-        let argv = ["/usr/bin/python3", "-c", program].map(str::to_owned).to_vec();
-        let job = Job::Exec { argv, env: Vec::new(), cwd: None };
-        self.call(job, b"", Duration::from_secs(60), 1 << 20)
-    }
-
-    pub(crate) fn file(&self, op: FileOp, content: &[u8]) -> Ran {
-        self.call(Job::File(op), content, Duration::from_secs(10), 4 << 20)
-    }
-
-    pub(crate) fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
-        self.runtime.block_on(future)
-    }
-
-    pub(crate) fn destroy(&mut self) {
-        if let Some(running) = self.running.take() {
-            self.runtime.block_on(running.destroy());
-        }
-    }
-}
-
-/// Makes a file or folder the guest's, as an import does.
-pub(crate) fn own(path: &Path) {
-    if let Some((uid, gid)) = sandbox::guest_owner() {
-        std::os::unix::fs::lchown(path, Some(uid), Some(gid)).unwrap();
-    }
-}
-
-pub(crate) fn shell(line: &str) -> Job {
-    let argv = ["sh", "-c", line].map(str::to_owned).to_vec();
-    Job::Exec { argv, env: Vec::new(), cwd: None }
-}

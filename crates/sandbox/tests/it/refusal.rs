@@ -40,12 +40,6 @@ fn r57_an_engine_that_does_not_work_is_a_refusal_not_a_weaker_tier() {
 }
 
 #[test]
-fn a_tier_of_a_later_version_is_refused_by_name() {
-    let (reason, _) = refused(TierChoice::Microvm, Tier::Gvisor, None);
-    assert!(reason.contains("not in this version"), "{reason}");
-}
-
-#[test]
 fn a_stated_surrounding_is_accepted_and_said() {
     let folder = tempfile::tempdir().unwrap();
     let mut plan = plan(Tier::Namespace, folder.path());

@@ -3,19 +3,17 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use policy::Tier;
-
 use crate::Inside;
 
 /// Everything of this test's own sandboxes that the host could still hold: mounts, groups, processes.
 #[derive(Debug, PartialEq, Eq)]
-struct Inventory {
+pub(crate) struct Inventory {
     mounts: usize,
-    groups: BTreeSet<String>,
+    pub(crate) groups: BTreeSet<String>,
     children: BTreeSet<u32>,
 }
 
-fn inventory(forker: Option<u32>) -> Inventory {
+pub(crate) fn inventory(forker: Option<u32>) -> Inventory {
     let mut groups = BTreeSet::new();
     for controller in ["memory", "pids", "cpu", "unified", ""] {
         let Ok(dir) = fs::read_dir(format!("/sys/fs/cgroup/{controller}")) else { continue };
@@ -75,7 +73,7 @@ fn forker_of(inside: &Inside) -> u32 {
 
 #[test]
 fn r56_destroy_leaves_no_process_mount_or_group() {
-    for tier in [Tier::Confined, Tier::Namespace, Tier::Gvisor] {
+    for tier in crate::TIERS {
         let mut inside = Inside::new(tier);
         let forker = forker_of(&inside);
         inside.sh("sleep 100 >/dev/null 2>&1 </dev/null & setsid sleep 100 >/dev/null 2>&1 </dev/null &");
@@ -91,7 +89,7 @@ fn r56_destroy_leaves_no_process_mount_or_group() {
 
 #[test]
 fn a_dropped_sandbox_is_destroyed_all_the_same() {
-    for tier in [Tier::Confined, Tier::Namespace, Tier::Gvisor] {
+    for tier in crate::TIERS {
         let inside = Inside::new(tier);
         let forker = forker_of(&inside);
         inside.sh("setsid sleep 100 >/dev/null 2>&1 </dev/null &");
@@ -105,58 +103,10 @@ fn a_dropped_sandbox_is_destroyed_all_the_same() {
 #[test]
 fn a_guest_that_breaks_the_protocol_loses_its_sandbox_and_nothing_else() {
     // Its own standard output is a pipe to init, never the channel: whatever it prints is only output.
-    for tier in [Tier::Confined, Tier::Namespace, Tier::Gvisor] {
+    for tier in crate::TIERS {
         let inside = Inside::new(tier);
         let ran = inside.sh("printf '\\377\\377\\377\\377\\020rubbish'; head -c 300000 /dev/urandom");
         assert_eq!(ran.outcome.stdout_bytes, 300_012, "{tier}");
         assert_eq!(inside.sh("echo alive").out, "alive\n", "{tier}");
     }
-}
-
-/// What an executor cannot tell from an init that a guest has taken over.
-#[test]
-fn an_init_that_does_not_read_any_more_costs_a_bounded_wait() {
-    let inside = Inside::new(Tier::Namespace);
-    let forker = inside.host.forker_id();
-    let children = fs::read_to_string(format!("/proc/{forker}/task/{forker}/children")).unwrap();
-    let init = rustix::process::Pid::from_raw(children.trim().parse().unwrap()).unwrap();
-    rustix::process::kill_process(init, rustix::process::Signal::STOP).unwrap();
-    let (_give, cancel) = sandbox::Cancel::new();
-    let call = sandbox::Call {
-        job: crate::shell("true"),
-        stdin: vec![b'x'; 1 << 20],
-        timeout: std::time::Duration::from_secs(1),
-        output: 99,
-    };
-    let began = std::time::Instant::now();
-    let ended = inside.block_on(inside.running().run(&call, &cancel, &mut |_, _| {}));
-    assert!(ended.is_err(), "{ended:?}");
-    assert!(began.elapsed() < std::time::Duration::from_secs(20), "{:?}", began.elapsed());
-    wait_until_nothing_is_below(forker);
-}
-
-#[test]
-fn groups_that_a_killed_forker_left_are_removed_by_the_next_start() {
-    let inside = Inside::new(Tier::Namespace);
-    let forker = inside.host.forker_id();
-    let pid = rustix::process::Pid::from_raw(i32::try_from(forker).unwrap()).unwrap();
-    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
-    drop(inside);
-    // The kernel kills what the forker left; a group that is still in use is the next start's after next.
-    let busy = |group: &String| {
-        fs::read_to_string(format!("/sys/fs/cgroup/{group}/cgroup.procs"))
-            .is_ok_and(|procs| !procs.is_empty())
-    };
-    while inventory(Some(forker)).groups.iter().any(busy) {
-        std::thread::yield_now();
-    }
-    // A young group might be one that is about to be entered: make these old.
-    for group in inventory(Some(forker)).groups {
-        let folder = fs::File::open(format!("/sys/fs/cgroup/{group}")).unwrap();
-        let old = std::time::SystemTime::now() - std::time::Duration::from_secs(60);
-        folder.set_modified(old).unwrap();
-    }
-    let mut next = Inside::new(Tier::Namespace);
-    next.destroy();
-    assert_eq!(inventory(Some(forker)).groups, BTreeSet::new());
 }

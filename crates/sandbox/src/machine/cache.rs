@@ -1,0 +1,112 @@
+//! Files that are made once and kept, and those of one machine.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use sha2::{Digest, Sha256};
+
+static NEXT: AtomicU64 = AtomicU64::new(0);
+
+/// The user's cache folders, best first; for root also the machine's.
+pub(super) fn folders() -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    if rustix::process::geteuid().is_root() {
+        found.push(PathBuf::from("/var/cache/oubliette"));
+    }
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "where this user keeps caches is told by the environment only"
+    )]
+    let (cache, home) = (std::env::var_os("XDG_CACHE_HOME"), std::env::var_os("HOME"));
+    let cache = cache.map(PathBuf::from).or_else(|| home.map(|h| PathBuf::from(h).join(".cache")));
+    found.extend(cache.filter(|c| c.is_absolute()).map(|c| c.join("oubliette")));
+    found
+}
+
+/// The folder of what machines are made from.
+pub(super) fn folder() -> io::Result<PathBuf> {
+    let top = folders().into_iter().next();
+    let top = top.ok_or_else(|| io::Error::other("no cache folder: set XDG_CACHE_HOME or HOME"))?;
+    let folder = top.join("machine");
+    fs::create_dir_all(&folder)?;
+    // What lies here is started as a kernel: nobody else may write it.
+    let meta = fs::metadata(&folder)?;
+    if meta.uid() != rustix::process::geteuid().as_raw() || meta.mode() & 0o022 != 0 {
+        return Err(io::Error::other(format!("{} can be written by others", folder.display())));
+    }
+    fs::canonicalize(folder)
+}
+
+/// A short digest of everything that names a thing.
+pub(super) fn digest(parts: &[&[u8]]) -> String {
+    let mut hash = Sha256::new();
+    for part in parts {
+        hash.update(u64::try_from(part.len()).unwrap_or(0).to_le_bytes());
+        hash.update(part);
+    }
+    hash.finalize().iter().take(12).map(|b| format!("{b:02x}")).collect()
+}
+
+/// What tells one state of a file from another without reading it.
+pub(super) fn stamp(path: &Path) -> String {
+    match fs::symlink_metadata(path) {
+        Ok(m) => {
+            let when = format!("{}.{}", m.mtime(), m.mtime_nsec());
+            format!("{} {:o} {} {when} {}:{}\n", path.display(), m.mode(), m.size(), m.dev(), m.ino())
+        }
+        Err(_) => format!("{} -\n", path.display()),
+    }
+}
+
+/// Files of one machine; gone with this value, and with a later start when the executor was killed.
+#[derive(Debug)]
+pub(crate) struct Scratch(PathBuf);
+
+impl Scratch {
+    pub(super) fn new(cache: &Path) -> io::Result<Scratch> {
+        sweep(cache);
+        let n = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = cache.join(format!("run-{}-{n}", std::process::id()));
+        fs::DirBuilder::new().mode(0o700).create(&path)?;
+        Ok(Scratch(path))
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// The drive that carries configuration in and results out.
+    pub(super) fn exchange(&self) -> PathBuf {
+        self.0.join("exchange")
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        // A leftover is removed by the next start.
+        fs::remove_dir_all(&self.0).ok();
+    }
+}
+
+/// Removes what killed executors left.
+fn sweep(cache: &Path) {
+    let Ok(dir) = fs::read_dir(cache) else { return };
+    for entry in dir.flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let Some(pid) = name.strip_prefix("run-").and_then(|n| n.split('-').next()) else { continue };
+        if !Path::new("/proc").join(pid).exists() {
+            fs::remove_dir_all(entry.path()).ok();
+        }
+    }
+}
+
+/// Gives a file to the ids that will use it, where that is not the executor itself.
+pub(super) fn give(path: &Path, id: u32, mode: u32) -> io::Result<()> {
+    if rustix::process::geteuid().is_root() {
+        std::os::unix::fs::chown(path, Some(id), Some(id))?;
+    }
+    fs::set_permissions(path, fs::Permissions::from_mode(mode))
+}

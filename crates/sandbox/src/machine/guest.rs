@@ -1,0 +1,230 @@
+//! The first process of a machine: brings the system up, starts init in namespaces of its own, sealed as in the
+//! namespace tier, and writes out the workspace when that has ended on request.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufWriter, Read, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use rustix::mount::{MountFlags, mount};
+use serde::{Deserialize, Serialize};
+
+use super::{COLLECT, archive};
+use crate::launch::{Bounds, Place};
+use crate::sys::{self, Fork};
+use crate::wire::{End, Frame, Hello, Kind};
+use crate::{init, inside};
+
+/// How long devices may take to appear.
+const DEVICES: Duration = Duration::from_secs(20);
+/// Where the guest's system is while it is put together.
+const ROOT: &str = "/root";
+/// The group of everything that is a guest's.
+const GROUP: &str = "/cg/guest";
+
+/// What the host hands in, at the start of the exchange drive, its length before it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Handed {
+    pub(super) env: Vec<(String, String)>,
+    pub(super) bounds: Bounds,
+}
+
+impl Handed {
+    pub(super) fn encode(&self) -> io::Result<Vec<u8>> {
+        let json = serde_json::to_vec(self)?;
+        let length = u32::try_from(json.len()).map_err(io::Error::other)?;
+        Ok([&length.to_le_bytes()[..], &json].concat())
+    }
+}
+
+/// Runs as the first process and never returns: the machine ends with it.
+pub(crate) fn run() -> ! {
+    if let Err(e) = live() {
+        // The serial line; a failure to write it has no one left to hear of it.
+        writeln!(io::stderr(), "machine: {e}").ok();
+    }
+    rustix::fs::sync();
+    // Without a reboot allowed, this ends the monitor.
+    rustix::system::reboot(rustix::system::RebootCommand::Restart).ok();
+    sys::exit_now(70)
+}
+
+/// Names the step of a failure.
+fn during<E: Into<io::Error>>(doing: &'static str) -> impl Fn(E) -> io::Error {
+    move |e| io::Error::other(format!("{doing}: {}", e.into()))
+}
+
+fn live() -> io::Result<()> {
+    sys::ignore_terminal_signals();
+    let none = MountFlags::empty();
+    mount("dev", "/dev", "devtmpfs", none, None).map_err(during("mount /dev"))?;
+    mount("sys", "/sys", "sysfs", none, None).map_err(during("mount /sys"))?;
+    mount("proc", "/proc", "proc", none, None).map_err(during("mount /proc"))?;
+    load_modules()?;
+    let port = wait_for("the port", port)?;
+    let probe =
+        fs::read_dir("/sys/block")?.flatten().all(|e| !e.file_name().to_string_lossy().starts_with("vd"));
+    if probe {
+        // Only to show that it starts: nothing to run is there.
+        return send(&port, Kind::Hello, &serde_json::to_vec(&Hello::default())?);
+    }
+    let exchange = wait_for("the exchange drive", || drive("exchange"))?;
+    let handed = handed(&exchange)?;
+    mount_system(&handed.bounds)?;
+    let code = start_init(&handed, &port)?;
+    if code == init::COLLECT_CODE {
+        let result = collect(&exchange);
+        let ended = match &result {
+            Ok(_) => crate::Ended::Exit(0),
+            Err(e) => crate::Ended::NotStarted(e.raw_os_error().unwrap_or(libc::EIO)),
+        };
+        let end = End {
+            ended,
+            usage: crate::Usage::default(),
+            background: 0,
+            too_many_processes: false,
+            out_of_memory: false,
+        };
+        send(&port, Kind::End, &serde_json::to_vec(&end)?)?;
+        // The host ends the machine when it has heard; a port that closed says the same.
+        let mut byte = [0];
+        (&port).read_exact(&mut byte).ok();
+        result?;
+    }
+    Ok(())
+}
+
+fn send(mut port: &File, kind: Kind, payload: &[u8]) -> io::Result<()> {
+    let call = if kind == Kind::End { COLLECT } else { 0 };
+    port.write_all(&Frame::new(kind, call, payload.to_vec()).encode())
+}
+
+fn load_modules() -> io::Result<()> {
+    const COMPRESSED: i32 = 4;
+    let mut modules: Vec<PathBuf> = fs::read_dir("/modules")?.flatten().map(|e| e.path()).collect();
+    modules.sort();
+    for path in modules {
+        let packed = path.extension().is_some_and(|e| e != "ko");
+        let file = File::open(&path)?;
+        match rustix::system::finit_module(&file, c"", if packed { COMPRESSED } else { 0 }) {
+            Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+            // Told, not fatal: what is really missing shows at the next step.
+            Err(e) => writeln!(io::stderr(), "module {}: {e}", path.display())?,
+        }
+    }
+    Ok(())
+}
+
+fn wait_for<T>(what: &str, look: impl Fn() -> Option<T>) -> io::Result<T> {
+    let began = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return Ok(found);
+        }
+        if began.elapsed() > DEVICES {
+            return Err(io::Error::other(format!("{what} did not appear")));
+        }
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// The channel, open: its name is there a moment before it can be opened.
+fn port() -> Option<File> {
+    let mut names = fs::read_dir("/dev").ok()?.flatten().map(|e| e.path());
+    let path = names.find(|p| p.file_name().is_some_and(|n| n.to_string_lossy().starts_with("vport")))?;
+    OpenOptions::new().read(true).write(true).open(path).ok()
+}
+
+/// The drive of this serial number.
+fn drive(serial: &str) -> Option<PathBuf> {
+    fs::read_dir("/sys/block").ok()?.flatten().find_map(|e| {
+        let told = fs::read_to_string(e.path().join("serial")).ok()?;
+        (told.trim() == serial).then(|| Path::new("/dev").join(e.file_name()))
+    })
+}
+
+fn handed(exchange: &Path) -> io::Result<Handed> {
+    let mut file = File::open(exchange)?;
+    let mut length = [0; 4];
+    file.read_exact(&mut length)?;
+    let length = u64::from(u32::from_le_bytes(length));
+    let mut json = Vec::new();
+    file.take(length).read_to_end(&mut json)?;
+    Ok(serde_json::from_slice(&json)?)
+}
+
+fn mount_system(bounds: &Bounds) -> io::Result<()> {
+    let quiet = MountFlags::NOSUID | MountFlags::NODEV;
+    let root = wait_for("the system's drive", || drive("root"))?;
+    mount(root, ROOT, "squashfs", quiet | MountFlags::RDONLY, None).map_err(during("mount the system"))?;
+    let work = wait_for("the workspace's drive", || drive("work"))?;
+    mount(work, format!("{ROOT}/workspace"), "ext4", quiet, None).map_err(during("mount the workspace"))?;
+    // Made by mke2fs, of no use here.
+    fs::remove_dir(format!("{ROOT}/workspace/lost+found")).ok();
+    mount("cg", "/cg", "cgroup2", MountFlags::empty(), None).map_err(during("mount the groups"))?;
+    fs::write("/cg/cgroup.subtree_control", "+pids +memory").map_err(during("hand controllers down"))?;
+    fs::create_dir(GROUP)?;
+    // Init, and one supervisor per call, come on top of what a guest may have. One less than the rlimit of its
+    // ids, so that this bound strikes first: it counts how often.
+    fs::write(format!("{GROUP}/pids.max"), (u64::from(bounds.processes) + 7).to_string())
+        .map_err(during("bound processes"))?;
+    // What is left is the kernel's own and this process's: a guest that takes all must not take these down.
+    let most = bounds.memory.saturating_sub(160 << 20).max(bounds.memory / 2);
+    fs::write(format!("{GROUP}/memory.max"), most.to_string()).map_err(during("bound memory"))
+}
+
+/// Starts init and waits for it; gives its exit status.
+fn start_init(handed: &Handed, port: &File) -> io::Result<i32> {
+    let events = |name: &str| File::open(format!("{GROUP}/{name}.events"));
+    let (memory, pids) = (events("memory")?, events("pids")?);
+    let streams: [OwnedFd; 4] =
+        [port.try_clone()?.into(), port.try_clone()?.into(), memory.into(), pids.into()];
+    // Above the numbers that they are to have.
+    let streams = streams.map(|fd| rustix::io::fcntl_dupfd_cloexec(&fd, 64));
+    let spaces = libc::CLONE_NEWPID | libc::CLONE_NEWNS | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS;
+    let child = match sys::clone_into(u64::try_from(spaces).unwrap_or_default())? {
+        Fork::Parent(pid) => pid,
+        Fork::Child => {
+            let entered = fs::write(format!("{GROUP}/cgroup.procs"), "0")
+                .map_err(during("enter the group"))
+                .and_then(|()| inside::enter_machine(Path::new(ROOT), &handed.bounds))
+                .and_then(|()| place(&streams));
+            if let Err(e) = entered {
+                writeln!(io::stderr(), "machine: {e}").ok();
+                sys::exit_now(70);
+            }
+            std::mem::forget(streams);
+            init::run(&handed.env, &handed.bounds, Place { counted: true, ..Place::own() })
+        }
+    };
+    drop(streams);
+    while let Some(reaped) = sys::reap(true) {
+        if reaped.pid == child {
+            return Ok(match reaped.ended {
+                crate::Ended::Exit(code) => code,
+                crate::Ended::Signal(signal) => 128 + signal,
+                crate::Ended::NotStarted(_) | crate::Ended::Unknown => 70,
+            });
+        }
+    }
+    Err(io::Error::other("init was lost"))
+}
+
+/// The channel as 0 and 1, the counters of the group behind the log.
+fn place(streams: &[rustix::io::Result<OwnedFd>; 4]) -> io::Result<()> {
+    for (number, fd) in [0, 1, init::MEMORY_EVENTS, init::PIDS_EVENTS].into_iter().zip(streams) {
+        sys::place_fd(fd.as_ref().map_err(|e| io::Error::from(*e))?.as_raw_fd(), number)?;
+    }
+    Ok(())
+}
+
+/// Writes the workspace to the exchange drive. No guest process lives: init was the first of their namespace.
+fn collect(exchange: &Path) -> io::Result<u64> {
+    sys::set_limit(libc::RLIMIT_NOFILE, 4096, 4096)?;
+    let drive = OpenOptions::new().write(true).open(exchange)?;
+    let mut out = BufWriter::with_capacity(1 << 20, drive);
+    let entries = archive::write(&format!("{ROOT}/workspace"), &mut out)?;
+    out.into_inner().map_err(|e| e.into_error())?.sync_all()?;
+    Ok(entries)
+}

@@ -1,0 +1,111 @@
+//! Finds a guest kernel with the modules it needs: a distribution's own, installed or only unpacked.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::Board;
+use super::cache;
+use crate::problem::Problem;
+
+/// A kernel image and the modules to load before anything else works, in this order.
+#[derive(Clone, Debug)]
+pub(super) struct Kernel {
+    pub(super) image: PathBuf,
+    pub(super) release: String,
+    pub(super) modules: Vec<PathBuf>,
+}
+
+/// Modules in load order; each may be built in. A kernel without one of the last column cannot be used.
+const MODULES: [(&str, bool); 10] = [
+    ("virtio_ring", true),
+    ("virtio", true),
+    ("virtio_mmio", false),
+    ("virtio_pci_modern_dev", false),
+    ("virtio_pci_legacy_dev", false),
+    ("virtio_pci", false),
+    ("virtio_blk", true),
+    ("virtio_console", true),
+    ("ext4", true),
+    ("squashfs", true),
+];
+
+/// Looks in the caches first, then at what is installed.
+pub(super) fn find(board: Board) -> Result<Kernel, Problem> {
+    let mut places: Vec<PathBuf> = cache::folders().into_iter().map(|c| c.join("kernel")).collect();
+    places.push(PathBuf::from("/var/cache/oubliette/kernel"));
+    places.push(PathBuf::from("/"));
+    let mut last = Problem::NoKernel;
+    for place in places {
+        let mut images: Vec<String> = fs::read_dir(place.join("boot"))
+            .map(|dir| dir.flatten().map(|e| e.file_name().to_string_lossy().into_owned()).collect())
+            .unwrap_or_default();
+        images.retain(|name| name.starts_with("vmlinuz-"));
+        // A cloud kernel is made for machines like ours; the newest of them by name.
+        images.sort_by_key(|name| (name.contains("cloud"), name.clone()));
+        for name in images.iter().rev() {
+            match complete(&place, name, board) {
+                Ok(kernel) => return Ok(kernel),
+                Err(problem) => last = problem,
+            }
+        }
+    }
+    Err(last)
+}
+
+fn complete(place: &Path, name: &str, board: Board) -> Result<Kernel, Problem> {
+    let release = name.trim_start_matches("vmlinuz-").to_owned();
+    let image = place.join("boot").join(name);
+    let image =
+        fs::canonicalize(&image).map_err(|e| Problem::Machine(format!("{}: {e}", image.display())))?;
+    if fs::File::open(&image).is_err() {
+        return Err(Problem::Machine(format!("{} cannot be read", image.display())));
+    }
+    let folder = ["lib/modules", "usr/lib/modules"].map(|l| place.join(l).join(&release));
+    let folder = folder.into_iter().find(|f| f.is_dir()).ok_or(Problem::NoKernel)?;
+    let builtin = fs::read_to_string(folder.join("modules.builtin")).unwrap_or_default();
+    let mut files = Vec::new();
+    collect(&folder.join("kernel"), &mut files, 0);
+    let mut modules = Vec::new();
+    for (module, needed) in MODULES {
+        let bus = match board {
+            Board::Microvm => "virtio_mmio",
+            Board::Q35 => "virtio_pci",
+        };
+        match files.iter().find(|f| stem(f) == module) {
+            Some(file) => modules.push(file.clone()),
+            None if !needed && module != bus => {}
+            None if builtin.lines().any(|l| stem(Path::new(l)) == module) => {}
+            None => return Err(Problem::Machine(format!("the kernel {release} has no `{module}`"))),
+        }
+    }
+    Ok(Kernel { image, release, modules })
+}
+
+/// The module's name: `virtio.ko.xz` is `virtio`.
+fn stem(path: &Path) -> &str {
+    let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
+    name.split(".ko").next().unwrap_or_default()
+}
+
+fn collect(folder: &Path, into: &mut Vec<PathBuf>, depth: u32) {
+    let Ok(dir) = fs::read_dir(folder) else { return };
+    for entry in dir.flatten() {
+        match entry.file_type() {
+            Ok(kind) if kind.is_dir() && depth < 12 => collect(&entry.path(), into, depth + 1),
+            Ok(kind) if kind.is_file() && !stem(&entry.path()).is_empty() => into.push(entry.path()),
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_module_is_known_by_its_name_however_it_is_packed() {
+        for name in ["a/virtio.ko", "a/virtio.ko.xz", "virtio.ko.zst"] {
+            assert_eq!(stem(Path::new(name)), "virtio");
+        }
+    }
+}

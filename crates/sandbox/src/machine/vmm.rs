@@ -1,0 +1,197 @@
+//! QEMU, and the wall around it: a root that holds it, its libraries, its firmware and the images, nothing else.
+
+use std::ffi::CString;
+use std::fs;
+use std::io::{self, Write};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use super::{Accel, Board, MACHINE_ARG, MONITOR_THREADS, Vm};
+use crate::launch::{Bounds, Launch};
+use crate::sys::{self, Forbid, Fork};
+use crate::view;
+
+/// Places where QEMU is looked for.
+const QEMU: [&str; 3] =
+    ["/usr/bin/qemu-system-x86_64", "/usr/local/bin/qemu-system-x86_64", "/usr/libexec/qemu-kvm"];
+/// Where the wall has it; from here it finds its firmware and modules.
+const INSIDE: &str = "/usr/bin/qemu-system-x86_64";
+/// What a dynamic QEMU needs of the host, read-only; none of it holds a secret.
+const SHARED: [&str; 5] =
+    ["usr/lib64", "usr/lib/x86_64-linux-gnu", "usr/share/qemu", "usr/share/seabios", "usr/lib/ipxe"];
+
+/// The QEMU of this machine.
+pub(super) fn find() -> Option<PathBuf> {
+    QEMU.iter().find_map(|path| fs::canonicalize(path).ok().filter(|p| p.is_file()))
+}
+
+/// Trees of the wall, attached nowhere yet.
+pub(crate) struct Trees(Vec<(String, OwnedFd)>);
+
+impl Trees {
+    pub(crate) fn take(vm: &Vm) -> io::Result<Trees> {
+        let mut trees = Vec::new();
+        let mut add = |at: &str, path: &Path, forbid: Forbid| -> io::Result<()> {
+            trees.push((at.to_owned(), view::tree(path, forbid)?));
+            Ok(())
+        };
+        for name in SHARED {
+            let path = Path::new("/").join(name);
+            if fs::symlink_metadata(&path).is_ok_and(|m| m.is_dir()) {
+                add(name, &path, Forbid::SuidDevWrite)?;
+            }
+        }
+        add(INSIDE.trim_start_matches('/'), &vm.qemu, Forbid::SuidDevWrite)?;
+        add("images/kernel", &vm.kernel, Forbid::SuidDevWrite)?;
+        add("images/initramfs", &vm.initramfs, Forbid::SuidDevWrite)?;
+        if let Some(root) = &vm.root {
+            add("images/root", root, Forbid::SuidDevWrite)?;
+        }
+        for (name, path) in [("images/work", &vm.work), ("images/exchange", &vm.exchange)] {
+            if let Some(path) = path {
+                add(name, path, Forbid::SuidDev)?;
+            }
+        }
+        if vm.accel == Accel::Kvm {
+            trees.push(("dev/kvm".to_owned(), sys::detached_tree(&c"/dev/kvm".to_owned())?));
+        }
+        Ok(Trees(trees))
+    }
+}
+
+/// Builds the wall at `root`; the devices of every view are there already.
+pub(crate) fn wall(root: &Path, trees: &Trees) -> io::Result<()> {
+    for name in ["images", "usr/lib", "usr/bin", "usr/share", "var/tmp"] {
+        fs::create_dir_all(root.join(name))?;
+    }
+    for (name, target) in [("lib", "usr/lib"), ("lib64", "usr/lib64")] {
+        std::os::unix::fs::symlink(target, root.join(name))?;
+    }
+    for (at, tree) in &trees.0 {
+        let at = root.join(at);
+        if rustix::fs::FileType::from_raw_mode(rustix::fs::fstat(tree)?.st_mode).is_dir() {
+            fs::create_dir_all(&at)?;
+        } else {
+            fs::write(&at, b"")?;
+        }
+        view::attach(tree, &at)?;
+    }
+    Ok(())
+}
+
+/// Runs in the wall as its first process: starts QEMU and reaps until it ends. Killing this process kills all.
+pub(crate) fn wait_for(launch: &Launch, vm: &Vm, status: &mut impl Write) -> io::Result<i32> {
+    let argv: Vec<CString> =
+        arguments(vm, &launch.bounds).into_iter().filter_map(|s| CString::new(s).ok()).collect();
+    let env = [c"PATH=/usr/bin".to_owned(), c"HOME=/tmp".to_owned(), c"TMPDIR=/tmp".to_owned()];
+    crate::inside::give_up_rights()?;
+    let monitor = match sys::fork()? {
+        Fork::Parent(pid) => pid,
+        Fork::Child => {
+            sys::close_from(3);
+            // The log once more, under a number that QEMU takes for a set of its own.
+            if sys::place_fd(2, 3).is_err() {
+                sys::exit_now(127);
+            }
+            sys::default_signals();
+            // Only a failure comes back; the executor hears of it through the log.
+            let error = sys::exec(&CString::new(INSIDE).unwrap_or_default(), &argv, &env);
+            writeln!(io::stderr(), "qemu: {error}").ok();
+            sys::exit_now(127)
+        }
+    };
+    status.write_all(b"+")?;
+    // The streams belong to QEMU alone now: a closed channel must be seen at both ends.
+    let null = fs::OpenOptions::new().read(true).write(true).open("/dev/null")?;
+    for number in 0..3 {
+        sys::place_fd(null.as_raw_fd(), number)?;
+    }
+    sys::close_from(3);
+    std::mem::forget(null);
+    while let Some(reaped) = sys::reap(true) {
+        if reaped.pid == monitor {
+            return Ok(match reaped.ended {
+                crate::Ended::Exit(code) => code,
+                crate::Ended::Signal(signal) => 128 + signal,
+                crate::Ended::NotStarted(_) | crate::Ended::Unknown => 70,
+            });
+        }
+    }
+    Ok(70)
+}
+
+/// The command line. Nothing is probed, nothing of the user's configuration is read, no device is there that is
+/// not named here, and no network device is named.
+fn arguments(vm: &Vm, bounds: &Bounds) -> Vec<String> {
+    let (machine, device) = match vm.board {
+        Board::Microvm => ("microvm", "device"),
+        Board::Q35 => ("q35", "pci"),
+    };
+    let (accel, cpu, told) = match vm.accel {
+        Accel::Kvm => ("kvm", "host", String::new()),
+        // No instruction is speculated on there. A machine that is emulated under load fails to measure its own clock, and hangs.
+        Accel::Emulated => (
+            "tcg,tb-size=256",
+            "max",
+            format!(" tsc_early_khz={} tsc=reliable no_timer_check mitigations=off", vm.tsc_khz),
+        ),
+    };
+    let append = format!(
+        "console=ttyS0 quiet panic=-1 reboot=t random.trust_cpu=on{told} rdinit=/init -- {MACHINE_ARG}"
+    );
+    let cores = bounds.cores.clamp(1, 16);
+    let mut argv: Vec<String> = [
+        "qemu-system-x86_64",
+        "-name",
+        "oubliette",
+        "-nodefaults",
+        "-no-user-config",
+        "-no-reboot",
+        "-display",
+        "none",
+        "-sandbox",
+        "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny",
+        "-kernel",
+        "/images/kernel",
+        "-initrd",
+        "/images/initramfs",
+        // A pipe of another owner can be handed over, not opened by name.
+        "-add-fd",
+        "fd=3,set=1",
+        "-chardev",
+        "file,id=log,path=/dev/fdset/1,append=on",
+        "-serial",
+        "chardev:log",
+        "-chardev",
+        "stdio,id=channel,signal=off",
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    let mut option = |name: &str, value: String| argv.extend([name.to_owned(), value]);
+    option("-machine", machine.to_owned());
+    option("-accel", accel.to_owned());
+    option("-cpu", cpu.to_owned());
+    option("-smp", cores.to_string());
+    option("-m", format!("{}M", (bounds.memory >> 20).max(128)));
+    option("-append", append);
+    option("-device", format!("virtio-serial-{device}"));
+    option("-device", "virtserialport,chardev=channel,name=oubliette".to_owned());
+    for (name, there, writing) in [
+        ("root", vm.root.is_some(), "readonly=on"),
+        ("work", vm.work.is_some(), "readonly=off,cache=unsafe"),
+        ("exchange", vm.exchange.is_some(), "readonly=off,cache=unsafe"),
+    ] {
+        if there {
+            option("-drive", format!("if=none,id={name},file=/images/{name},format=raw,{writing}"));
+            option("-device", format!("virtio-blk-{device},drive={name},serial={name}"));
+        }
+    }
+    argv
+}
+
+/// Bounds of the monitor's own process.
+pub(crate) fn limits(bounds: &Bounds) -> io::Result<()> {
+    sys::set_limit(libc::RLIMIT_NPROC, MONITOR_THREADS, MONITOR_THREADS)?;
+    let largest = bounds.file_bytes.saturating_mul(2).saturating_add(1 << 30);
+    sys::set_limit(libc::RLIMIT_FSIZE, largest, largest)
+}

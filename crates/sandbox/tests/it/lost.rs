@@ -1,0 +1,57 @@
+//! An init or a forker that is lost costs a bounded wait, and leaves nothing for good.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use policy::Tier;
+
+use crate::Inside;
+use crate::teardown::{inventory, wait_until_nothing_is_below};
+
+/// What an executor cannot tell from an init that a guest has taken over.
+#[test]
+fn an_init_that_does_not_read_any_more_costs_a_bounded_wait() {
+    let inside = Inside::new(Tier::Namespace);
+    let forker = inside.host.forker_id();
+    let children = fs::read_to_string(format!("/proc/{forker}/task/{forker}/children")).unwrap();
+    let init = rustix::process::Pid::from_raw(children.trim().parse().unwrap()).unwrap();
+    rustix::process::kill_process(init, rustix::process::Signal::STOP).unwrap();
+    let (_give, cancel) = sandbox::Cancel::new();
+    let call = sandbox::Call {
+        job: crate::shell("true"),
+        stdin: vec![b'x'; 1 << 20],
+        timeout: std::time::Duration::from_secs(1),
+        output: 99,
+    };
+    let began = std::time::Instant::now();
+    let ended = inside.block_on(inside.running().run(&call, &cancel, &mut |_, _| {}));
+    assert!(ended.is_err(), "{ended:?}");
+    assert!(began.elapsed() < std::time::Duration::from_secs(20), "{:?}", began.elapsed());
+    wait_until_nothing_is_below(forker);
+}
+
+#[test]
+fn groups_that_a_killed_forker_left_are_removed_by_the_next_start() {
+    let inside = Inside::new(Tier::Namespace);
+    let forker = inside.host.forker_id();
+    let pid = rustix::process::Pid::from_raw(i32::try_from(forker).unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    drop(inside);
+    // The kernel kills what the forker left; a group that is still in use is the next start's after next.
+    let busy = |group: &String| {
+        fs::read_to_string(format!("/sys/fs/cgroup/{group}/cgroup.procs"))
+            .is_ok_and(|procs| !procs.is_empty())
+    };
+    while inventory(Some(forker)).groups.iter().any(busy) {
+        std::thread::yield_now();
+    }
+    // A young group might be one that is about to be entered: make these old.
+    for group in inventory(Some(forker)).groups {
+        let folder = fs::File::open(format!("/sys/fs/cgroup/{group}")).unwrap();
+        let old = std::time::SystemTime::now() - std::time::Duration::from_secs(60);
+        folder.set_modified(old).unwrap();
+    }
+    let mut next = Inside::new(Tier::Namespace);
+    next.destroy();
+    assert_eq!(inventory(Some(forker)).groups, BTreeSet::new());
+}

@@ -1,0 +1,113 @@
+//! What is this tier's own.
+
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+
+use policy::{StoppedBy, Tier};
+use sandbox::LayerState;
+
+use crate::{Inside, own};
+
+#[test]
+fn the_report_says_which_machine_it_was_and_every_layer_holds() {
+    let inside = Inside::new(Tier::Microvm);
+    let report = inside.running().report();
+    assert!(report.engine.starts_with("QEMU ") && report.engine.contains(", Linux "), "{}", report.engine);
+    assert!(report.engine.contains(" kvm,") || report.engine.contains(" emulated,"), "{}", report.engine);
+    let missing: Vec<_> = report.layers.iter().filter(|l| l.state == LayerState::None).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
+/// In by an image, out by a stream; nothing of the host's own folder is served to the guest.
+#[test]
+fn the_workspace_goes_in_and_comes_back() {
+    let mut inside = Inside::with(Tier::Microvm, |plan| {
+        let at = |name: &str| plan.workspace.join(name);
+        std::fs::create_dir(at("sub")).unwrap();
+        std::fs::write(at("sub/given"), "from the host\n").unwrap();
+        std::fs::write(at("gone"), "x").unwrap();
+        symlink("sub/given", at("link")).unwrap();
+        for name in ["sub", "sub/given", "gone", "link"] {
+            own(&at(name));
+        }
+    });
+    let ran = inside.sh("cat link && rm gone && echo more >> sub/given && mkdir -p a/b && echo new > a/b/c && chmod 700 a/b/c; \
+        ln -s /etc/passwd out; mkfifo pipe; id -u; stat -c %u sub/given; mkdir locked; echo s > locked/s; chmod 0 locked");
+    assert_eq!(ran.out, "from the host\n1000\n1000\n", "{}", ran.err);
+    // Not before the end: the guest works on a copy.
+    assert!(inside.workspace().join("gone").exists());
+    let report = inside.end().unwrap();
+    assert_eq!(report.not_collected, None);
+    let at = |name: &str| inside.workspace().join(name);
+    assert_eq!(std::fs::read_to_string(at("sub/given")).unwrap(), "from the host\nmore\n");
+    assert_eq!(std::fs::read_to_string(at("a/b/c")).unwrap(), "new\n");
+    let made = std::fs::symlink_metadata(at("a/b/c")).unwrap();
+    assert_eq!(made.permissions().mode() & 0o777, 0o700);
+    assert_eq!(made.uid(), sandbox::guest_owner().map_or(made.uid(), |(uid, _)| uid));
+    assert_eq!(std::fs::read_link(at("out")).unwrap().to_str().unwrap(), "/etc/passwd");
+    assert!(!at("gone").exists() && !at("pipe").exists() && !at("lost+found").exists());
+    std::fs::set_permissions(at("locked"), std::fs::Permissions::from_mode(0o700)).unwrap();
+    assert_eq!(std::fs::read_to_string(at("locked/s")).unwrap(), "s\n");
+}
+
+#[test]
+fn results_beyond_the_bound_are_told_and_the_workspace_stays_as_it_was() {
+    let mut inside = Inside::with(Tier::Microvm, |plan| {
+        plan.limits.disk = 32 << 20;
+        std::fs::write(plan.workspace.join("kept"), "x").unwrap();
+        own(&plan.workspace.join("kept"));
+    });
+    // Sparse: it fits the guest's disk, not the bound.
+    inside.sh("rm kept; truncate -s 31M a; truncate -s 31M b");
+    let report = inside.end().unwrap();
+    assert!(report.not_collected.unwrap().contains("larger than the bound"));
+    assert!(inside.workspace().join("kept").exists());
+}
+
+#[test]
+fn a_full_disk_of_the_guest_is_its_own() {
+    let inside = Inside::with(Tier::Microvm, |plan| plan.limits.disk = 32 << 20);
+    let ran = inside.sh("head -c 20m /dev/zero > a; head -c 20m /dev/zero > b; echo rc $?");
+    assert_eq!(ran.out, "rc 1\n", "{}", ran.err);
+    assert_eq!(inside.sh("echo alive").out, "alive\n");
+}
+
+#[test]
+fn memory_and_processes_are_bounded_inside_and_init_lives_on() {
+    let inside = Inside::with(Tier::Microvm, |plan| {
+        plan.limits.memory = 512 << 20;
+        plan.limits.processes = 32;
+    });
+    let ran = inside.python("x=[bytearray(1<<20) for _ in range(600)]; print('had it')");
+    assert!(!ran.out.contains("had it"), "{}", ran.out);
+    assert_eq!(ran.outcome.stopped_by, StoppedBy::Memory, "{:?}", ran.outcome);
+    let ran = inside.sh("for i in $(seq 60); do sleep 20 & done; exit 3");
+    assert_eq!(ran.outcome.stopped_by, StoppedBy::Processes, "{:?} {}", ran.outcome, ran.err);
+    assert_eq!(inside.sh("echo alive").out, "alive\n");
+}
+
+/// From outside: QEMU runs as nobody special, without capabilities, in a network of its own.
+#[test]
+fn the_monitor_is_behind_a_wall() {
+    let inside = Inside::new(Tier::Microvm);
+    let below = crate::teardown::descendants(inside.host.forker_id());
+    let monitor = below
+        .iter()
+        .find(|pid| std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|c| c.starts_with("qemu")))
+        .unwrap();
+    let status = std::fs::read_to_string(format!("/proc/{monitor}/status")).unwrap();
+    let field = |name: &str| {
+        status.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(':')).unwrap().trim().to_owned()
+    };
+    for set in ["CapEff", "CapPrm", "CapBnd"] {
+        assert_eq!(u64::from_str_radix(&field(set), 16).unwrap(), 0, "{set}");
+    }
+    assert!(!field("Uid").split_whitespace().any(|id| id == "0"), "{}", field("Uid"));
+    assert_eq!((field("NoNewPrivs").as_str(), field("Seccomp").as_str()), ("1", "2"));
+    let space = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/net")).unwrap();
+    assert_ne!(space(&monitor.to_string()), space("self"));
+    let net = std::fs::read_to_string(format!("/proc/{monitor}/net/dev")).unwrap();
+    assert_eq!(net.lines().count(), 3, "{net}");
+    for absent in ["etc", "home", "root", "var/lib", "work", "usr/bin/sh"] {
+        assert!(!std::path::Path::new(&format!("/proc/{monitor}/root/{absent}")).exists(), "{absent}");
+    }
+}

@@ -1,0 +1,39 @@
+//! Claims about the tier `microvm`, where QEMU is its processor too. Run by `scripts/test`, which brings QEMU and
+//! the guest's kernel; apart from the others because an emulated machine takes seconds to start.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+#[path = "../it/calls.rs"]
+mod calls;
+#[path = "../it/files.rs"]
+mod files;
+#[path = "../it/inside.rs"]
+mod inside;
+mod machine;
+#[expect(dead_code, reason = "what only the limits of the other tiers look at")]
+#[path = "../it/teardown.rs"]
+mod teardown;
+#[path = "../it/view.rs"]
+mod view;
+
+pub(crate) use inside::{Inside, helper, own, shell};
+
+/// The tiers that a claim which needs more than one look is shown on, one after the other.
+pub(crate) const TIERS: [policy::Tier; 1] = [policy::Tier::Microvm];
+
+/// Runs a claim on the one tier of this binary, as a test of its own. What the confined tier cannot make is
+/// nothing to it.
+macro_rules! on_every_tier {
+    ($($(#[$doc:meta])* $(not_confined($why:literal))? fn $claim:ident($inside:ident: &Inside) $body:block)*) => {$(
+        $(#[$doc])*
+        fn $claim($inside: &crate::Inside) $body
+
+        mod $claim {
+            #[test]
+            fn microvm() {
+                super::$claim(&crate::Inside::new(policy::Tier::Microvm));
+            }
+        }
+    )*};
+}
+pub(crate) use on_every_tier;

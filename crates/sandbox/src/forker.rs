@@ -8,13 +8,16 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::thread::Gid;
 
 use crate::cgroup::{self, Cgroup};
 use crate::confined::{self, Scratch};
 use crate::inside::{self, Taken};
 use crate::launch::{BASE_ID, Backend, Bounds, GUEST_ID, ID_COUNT, Launch, MONITOR_ID, owns_ids};
+use crate::machine::Accel;
 use crate::message::{Ask, Tell, receive, send};
 use crate::sys::{self, Fork};
 
@@ -154,7 +157,16 @@ impl Forker {
             }
             false => (None, None),
         };
-        let pid = match sys::clone_into(if confined { 0 } else { sys::NAMESPACES }) {
+        // The new process keeps these: with a single id mapped, the kernel lets it change them no more.
+        let groups = if root { engine_groups(&launch.backend) } else { Vec::new() };
+        if root {
+            set_groups(&groups).map_err(during("set the groups"))?;
+        }
+        let cloned = sys::clone_into(if confined { 0 } else { sys::NAMESPACES });
+        if !groups.is_empty() && !matches!(cloned, Ok(Fork::Child)) {
+            set_groups(&[]).map_err(during("set the groups"))?;
+        }
+        let pid = match cloned {
             Ok(Fork::Parent(pid)) => pid,
             Ok(Fork::Child) => {
                 drop((go_write, status_read, life_write));
@@ -249,6 +261,28 @@ impl Forker {
         // And the private folders.
         self.boxes.clear();
         Ok(())
+    }
+}
+
+/// Groups that an engine needs where the executor is root: the one that owns `/dev/kvm`, for a machine under it.
+fn engine_groups(backend: &Backend) -> Vec<Gid> {
+    match backend {
+        Backend::Microvm { vm } if vm.accel == Accel::Kvm => {
+            let owner = fs::metadata("/dev/kvm").map(|m| m.gid()).ok();
+            owner.into_iter().filter(|gid| *gid != 0).map(Gid::from_raw).collect()
+        }
+        Backend::Confined | Backend::Namespace | Backend::Gvisor { .. } | Backend::Microvm { .. } => {
+            Vec::new()
+        }
+    }
+}
+
+/// Root's own supplementary groups are nothing a guest may have.
+fn set_groups(groups: &[Gid]) -> io::Result<()> {
+    match rustix::thread::set_thread_groups(groups) {
+        // Root of a container that may not change ids.
+        Ok(()) | Err(rustix::io::Errno::PERM) => Ok(()),
+        Err(e) => Err(e.into()),
     }
 }
 

@@ -61,6 +61,23 @@ pub(super) fn stamp(path: &Path) -> String {
     }
 }
 
+/// Keeps the four files of a kind that were used last: they are large.
+pub(super) fn forget_old(cache: &Path, prefix: &str, newest: &Path) {
+    let mut images: Vec<_> = fs::read_dir(cache)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter(|e| e.file_name().to_string_lossy().starts_with(prefix) && e.path() != newest)
+        .filter_map(|e| Some((e.metadata().ok()?.accessed().ok()?, e.path())))
+        .collect();
+    images.sort();
+    let surplus = images.len().saturating_sub(3);
+    for (_, path) in images.into_iter().take(surplus) {
+        // One in use lives on until its machine ends.
+        fs::remove_file(path).ok();
+    }
+}
+
 /// Files of one machine; gone with this value, and with a later start when the executor was killed.
 #[derive(Debug)]
 pub(crate) struct Scratch(PathBuf);

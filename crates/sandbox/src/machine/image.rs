@@ -96,7 +96,7 @@ pub(super) async fn root(host: &Host, cache: &Path, rootfs: Option<&Path>) -> Re
     let keep = |e: std::io::Error| Problem::Machine(format!("keep the image of the system: {e}"));
     cache::give(&made.path().join("out/image"), 0, 0o644).map_err(keep)?;
     fs::rename(made.path().join("out/image"), &path).map_err(keep)?;
-    forget_old(cache, &path);
+    cache::forget_old(cache, "root-", &path);
     Ok(path)
 }
 
@@ -180,11 +180,11 @@ async fn run(
     let ran = running.run(&call, &cancel, &mut |_, bytes| said.extend_from_slice(bytes)).await;
     running.destroy().await;
     let said = String::from_utf8_lossy(&said);
-    let said: String = said.trim().chars().rev().take(300).collect::<Vec<_>>().into_iter().rev().collect();
+    let last: String = said.trim().chars().rev().take(300).collect::<Vec<_>>().into_iter().rev().collect();
     match ran {
-        Ok(outcome) if outcome.ended == Ended::Exit(0) => Ok((scratch, said)),
+        Ok(outcome) if outcome.ended == Ended::Exit(0) => Ok((scratch, said.into_owned())),
         Ok(outcome) if outcome.ended == Ended::Exit(127) => Err(Problem::NoTool(name)),
-        Ok(outcome) => Err(failed(format!("{:?}, {said}", outcome.ended))),
+        Ok(outcome) => Err(failed(format!("{:?}, {last}", outcome.ended))),
         Err(e) => Err(failed(e.to_string())),
     }
 }
@@ -230,21 +230,4 @@ fn folder_state(folder: &Path) -> Result<String, Problem> {
         }
     }
     Ok(state)
-}
-
-/// Keeps the four images used last: they are large.
-fn forget_old(cache: &Path, newest: &Path) {
-    let mut images: Vec<_> = fs::read_dir(cache)
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter(|e| e.file_name().to_string_lossy().starts_with("root-") && e.path() != newest)
-        .filter_map(|e| Some((e.metadata().ok()?.accessed().ok()?, e.path())))
-        .collect();
-    images.sort();
-    let surplus = images.len().saturating_sub(3);
-    for (_, path) in images.into_iter().take(surplus) {
-        // One in use lives on until its machine ends.
-        fs::remove_file(path).ok();
-    }
 }

@@ -35,6 +35,7 @@ pub(super) fn make(cache: &Path, kernel: &Kernel, program: &Path) -> io::Result<
     file.write_all(&archive.bytes)?;
     cache::give(&temporary, 0, 0o644)?;
     fs::rename(&temporary, &path)?;
+    cache::forget_old(cache, "initramfs-", &path);
     Ok(path)
 }
 

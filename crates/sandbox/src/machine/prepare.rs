@@ -38,19 +38,19 @@ pub(crate) async fn prepare(host: &Host, wanted: Wanted<'_>) -> Result<Prepared,
     if !cfg!(target_arch = "x86_64") {
         return Err(Problem::NoQemu);
     }
-    let board = Board::Microvm;
-    let kernel = kernel::find(board)?;
+    let folder = cache::folder().map_err(failed("open the cache"))?;
     let may_kvm = fs::OpenOptions::new().read(true).write(true).open("/dev/kvm").is_ok();
     if !may_kvm && !wanted.emulated {
         return Err(Problem::OnlyEmulated);
     }
-    let folder = cache::folder().map_err(failed("open the cache"))?;
+    let (version, board) = about(host, &folder, &qemu).await?;
+    let kernel = kernel::find(board)?;
     // The program that the forker is knows how to be a machine's first process; a test's own does not.
     let program = PathBuf::from(format!("/proc/{}/exe", host.forker_id()));
     let initramfs = initramfs::make(&folder, &kernel, &program).map_err(failed("make the initramfs"))?;
-    let (tsc_khz, about) = tokio::join!(tsc_khz(), version(host, &folder, &qemu));
+    let tsc_khz = tsc_khz().await;
     let mut vm = Vm {
-        version: about?,
+        version,
         qemu,
         accel: Accel::Emulated,
         board,
@@ -112,17 +112,32 @@ async fn kvm_works(host: &Host, folder: &Path, vm: &Vm) -> bool {
     works
 }
 
-/// QEMU's own word for its version, kept beside the cache.
-async fn version(host: &Host, folder: &Path, qemu: &Path) -> Result<String, Problem> {
+/// QEMU's own word for its version and the boards it offers, asked once.
+async fn about(host: &Host, folder: &Path, qemu: &Path) -> Result<(String, Board), Problem> {
     let path = folder.join(format!("qemu-{}", cache::digest(&[cache::stamp(qemu).as_bytes()])));
-    if let Ok(told) = fs::read_to_string(&path) {
-        return Ok(told);
+    let told = match fs::read_to_string(&path) {
+        Ok(told) => told,
+        Err(_) => {
+            let program = qemu.display().to_string();
+            let version = image::ask(host, folder, vec![program.clone(), "--version".to_owned()]).await?;
+            let version = version.split_whitespace().skip_while(|w| *w != "version").nth(1).unwrap_or("?");
+            let plain = |c: &char| c.is_ascii_alphanumeric() || ".+-".contains(*c);
+            let version: String = version.chars().filter(plain).collect();
+            let boards = vec![program, "-machine".to_owned(), "help".to_owned()];
+            let boards = image::ask(host, folder, boards).await?;
+            let has = |name: &str| boards.lines().any(|l| l.split_whitespace().next() == Some(name));
+            let board = if has("microvm") { "microvm" } else { "q35" };
+            let told = format!("{version} {board}");
+            fs::write(&path, &told).ok();
+            told
+        }
+    };
+    let (version, board) = told.split_once(' ').unwrap_or((&told, "q35"));
+    let major = version.split('.').next().and_then(|n| n.parse::<u32>().ok()).unwrap_or(0);
+    if major < 7 {
+        return Err(Problem::NoQemu);
     }
-    let said = image::ask(host, folder, vec![qemu.display().to_string(), "--version".to_owned()]).await?;
-    let word = said.split_whitespace().skip_while(|w| *w != "version").nth(1).unwrap_or("?");
-    let word: String = word.chars().filter(|c| c.is_ascii_alphanumeric() || ".+-".contains(*c)).collect();
-    fs::write(&path, &word).ok();
-    Ok(word)
+    Ok((version.to_owned(), if board == "microvm" { Board::Microvm } else { Board::Q35 }))
 }
 
 /// Ticks of the processor's counter in a thousandth of a second, by the monotonic clock.

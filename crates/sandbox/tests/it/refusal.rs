@@ -100,3 +100,20 @@ fn a_root_file_system_that_is_none_is_refused_with_what_would_be_right() {
         assert!(refused.contains("rootfs = \"host\""), "{refused}");
     }
 }
+
+/// An emulated machine must be asked for by name: `auto` does not take it over a tier that is as fast as the host.
+#[test]
+fn auto_takes_a_machine_only_where_the_processor_runs_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut wanted = plan(Tier::Namespace, folder.path());
+    wanted.tier = TierChoice::Auto;
+    wanted.floor = Tier::Microvm;
+    let host = host();
+    match runtime().block_on(async { wanted.ready(&host).await.map(|r| r.start().destroy()) }) {
+        Ok(report) => {
+            let report = runtime().block_on(report);
+            assert!(report.engine.contains(" kvm,"), "{}", report.engine);
+        }
+        Err(refused) => assert!(refused.to_string().contains("microvm: "), "{refused}"),
+    }
+}

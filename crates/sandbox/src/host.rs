@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, recv, socketpair};
 use tokio::sync::mpsc;
@@ -27,6 +27,7 @@ struct Inner {
     next: AtomicU64,
     listeners: Arc<Mutex<HashMap<u64, mpsc::UnboundedSender<Tell>>>>,
     child: Mutex<std::process::Child>,
+    cache: OnceLock<PathBuf>,
 }
 
 /// Enters a helper (forker, guest init) when the program was started as one; returns otherwise.
@@ -87,7 +88,24 @@ impl Host {
         let listeners = Arc::new(Mutex::new(HashMap::new()));
         let (hear, to) = (Arc::clone(&socket), Arc::clone(&listeners));
         std::thread::Builder::new().name("forker".to_owned()).spawn(move || listen(&hear, &to))?;
-        Ok(Host(Arc::new(Inner { socket, next: AtomicU64::new(1), listeners, child: Mutex::new(child) })))
+        Ok(Host(Arc::new(Inner {
+            socket,
+            next: AtomicU64::new(1),
+            listeners,
+            child: Mutex::new(child),
+            cache: OnceLock::new(),
+        })))
+    }
+
+    /// Says where files are kept that are made once and used by many sandboxes (kernel, system images). Without
+    /// it: `/var/cache/oubliette` for root, `~/.cache/oubliette` for others. The first word counts.
+    pub fn keep_in(&self, folder: PathBuf) {
+        self.0.cache.get_or_init(|| folder);
+    }
+
+    /// Where that is, if it was said.
+    pub(crate) fn kept_in(&self) -> Option<PathBuf> {
+        self.0.cache.get().cloned()
     }
 
     /// The process id of the forker, parent of every sandbox.

@@ -241,7 +241,11 @@ pub async fn probe(host: &Host, folder: &Path) -> Vec<TierProbe> {
             },
             floor: Tier::Confined,
             surroundings: Surroundings::None,
-            rootfs: Rootfs::Host,
+            // Nothing of the system is needed to see what holds; the image of a whole one takes a while to make.
+            rootfs: match tier {
+                Tier::Microvm => Rootfs::Folder(folder.to_path_buf()),
+                Tier::Gvisor | Tier::Namespace | Tier::Confined => Rootfs::Host,
+            },
             workspace: folder.to_path_buf(),
             limits: Limits::default(),
             env: Vec::new(),

@@ -158,7 +158,9 @@ impl Running {
                 Over::TooMuch | Over::Lost => None,
             }
         };
-        if let Ok(Some(end)) = tokio::time::timeout(GRACE, killed).await {
+        // With a machine its results would be lost, and one that is emulated takes its time.
+        let grace = if self.results.is_some() { GRACE * 4 } else { GRACE };
+        if let Ok(Some(end)) = tokio::time::timeout(grace, killed).await {
             return Some(end);
         }
         // Init does not obey: it is not ours any more.

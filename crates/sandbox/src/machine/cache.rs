@@ -5,31 +5,17 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
+use crate::Host;
+
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
-/// The user's cache folders, best first; for root also the machine's.
-pub(super) fn folders() -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    if rustix::process::geteuid().is_root() {
-        found.push(PathBuf::from("/var/cache/oubliette"));
-    }
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "where this user keeps caches is told by the environment only"
-    )]
-    let (cache, home) = (std::env::var_os("XDG_CACHE_HOME"), std::env::var_os("HOME"));
-    let cache = cache.map(PathBuf::from).or_else(|| home.map(|h| PathBuf::from(h).join(".cache")));
-    found.extend(cache.filter(|c| c.is_absolute()).map(|c| c.join("oubliette")));
-    found
-}
-
 /// The folder of what machines are made from.
-pub(super) fn folder() -> io::Result<PathBuf> {
-    let top = folders().into_iter().next();
-    let top = top.ok_or_else(|| io::Error::other("no cache folder: set XDG_CACHE_HOME or HOME"))?;
+pub(super) fn folder(host: &Host) -> io::Result<PathBuf> {
+    let top = top(host).ok_or_else(|| io::Error::other("this user has no home to keep a cache in"))?;
     let folder = top.join("machine");
     fs::create_dir_all(&folder)?;
     // What lies here is started as a kernel: nobody else may write it.
@@ -38,6 +24,23 @@ pub(super) fn folder() -> io::Result<PathBuf> {
         return Err(io::Error::other(format!("{} can be written by others", folder.display())));
     }
     fs::canonicalize(folder)
+}
+
+/// Where this executor keeps things: where it was told to, or the usual place of this user.
+pub(super) fn top(host: &Host) -> Option<PathBuf> {
+    if let Some(told) = host.kept_in() {
+        return Some(told);
+    }
+    let id = rustix::process::geteuid();
+    if id.is_root() {
+        return Some(PathBuf::from("/var/cache/oubliette"));
+    }
+    let accounts = fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let home = accounts.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        (fields.nth(2)?.parse::<u32>().ok()? == id.as_raw()).then(|| fields.nth(2))?
+    })?;
+    Some(PathBuf::from(home).join(".cache/oubliette")).filter(|p| p.is_absolute())
 }
 
 /// A short digest of everything that names a thing.
@@ -58,6 +61,18 @@ pub(super) fn stamp(path: &Path) -> String {
             format!("{} {:o} {} {when} {}:{}\n", path.display(), m.mode(), m.size(), m.dev(), m.ino())
         }
         Err(_) => format!("{} -\n", path.display()),
+    }
+}
+
+/// The right to make something large, held until it is dropped or this process ends.
+pub(super) async fn alone(cache: &Path) -> io::Result<fs::File> {
+    let file = fs::OpenOptions::new().create(true).write(true).truncate(false).open(cache.join("lock"))?;
+    loop {
+        match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(file),
+            Err(rustix::io::Errno::WOULDBLOCK) => tokio::time::sleep(Duration::from_millis(100)).await,
+            Err(e) => return Err(e.into()),
+        }
     }
 }
 

@@ -45,6 +45,11 @@ pub(super) async fn root(host: &Host, cache: &Path, rootfs: Option<&Path>) -> Re
     if path.exists() {
         return Ok(path);
     }
+    // It is large: who comes second waits for the first and takes what that made.
+    let _alone = cache::alone(cache).await.map_err(|e| Problem::Machine(format!("lock the cache: {e}")))?;
+    if path.exists() {
+        return Ok(path);
+    }
     let mut argv: Vec<String> = vec!["mksquashfs".to_owned()];
     let mut pseudo = Vec::new();
     match rootfs {

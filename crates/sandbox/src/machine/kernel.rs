@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::Board;
 use super::cache;
+use crate::Host;
 use crate::problem::Problem;
 
 /// A kernel image and the modules to load before anything else works, in this order.
@@ -30,8 +31,8 @@ const MODULES: [(&str, bool); 10] = [
 ];
 
 /// Looks in the caches first, then at what is installed.
-pub(super) fn find(board: Board) -> Result<Kernel, Problem> {
-    let mut places: Vec<PathBuf> = cache::folders().into_iter().map(|c| c.join("kernel")).collect();
+pub(super) fn find(host: &Host, board: Board) -> Result<Kernel, Problem> {
+    let mut places: Vec<PathBuf> = cache::top(host).into_iter().map(|c| c.join("kernel")).collect();
     places.push(PathBuf::from("/var/cache/oubliette/kernel"));
     places.push(PathBuf::from("/"));
     let mut last = Problem::NoKernel;

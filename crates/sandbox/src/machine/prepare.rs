@@ -38,13 +38,13 @@ pub(crate) async fn prepare(host: &Host, wanted: Wanted<'_>) -> Result<Prepared,
     if !cfg!(target_arch = "x86_64") {
         return Err(Problem::NoQemu);
     }
-    let folder = cache::folder().map_err(failed("open the cache"))?;
+    let folder = cache::folder(host).map_err(failed("open the cache"))?;
     let may_kvm = fs::OpenOptions::new().read(true).write(true).open("/dev/kvm").is_ok();
     if !may_kvm && !wanted.emulated {
         return Err(Problem::OnlyEmulated);
     }
     let (version, board) = about(host, &folder, &qemu).await?;
-    let kernel = kernel::find(board)?;
+    let kernel = kernel::find(host, board)?;
     // The program that the forker is knows how to be a machine's first process; a test's own does not.
     let program = PathBuf::from(format!("/proc/{}/exe", host.forker_id()));
     let initramfs = initramfs::make(&folder, &kernel, &program).map_err(failed("make the initramfs"))?;

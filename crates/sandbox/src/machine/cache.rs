@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use rustix::fs::{FlockOperation, flock};
 use sha2::{Digest, Sha256};
 
 use crate::Host;
@@ -68,7 +69,7 @@ pub(super) fn stamp(path: &Path) -> String {
 pub(super) async fn alone(cache: &Path) -> io::Result<fs::File> {
     let file = fs::OpenOptions::new().create(true).write(true).truncate(false).open(cache.join("lock"))?;
     loop {
-        match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return Ok(file),
             Err(rustix::io::Errno::WOULDBLOCK) => tokio::time::sleep(Duration::from_millis(100)).await,
             Err(e) => return Err(e.into()),
@@ -95,41 +96,48 @@ pub(super) fn forget_old(cache: &Path, prefix: &str, newest: &Path) {
 
 /// Files of one machine; gone with this value, and with a later start when the executor was killed.
 #[derive(Debug)]
-pub(crate) struct Scratch(PathBuf);
+pub(crate) struct Scratch {
+    path: PathBuf,
+    /// The folder itself, locked: nobody takes it for a leftover, whatever process ids they can see.
+    _lock: fs::File,
+}
 
 impl Scratch {
     pub(super) fn new(cache: &Path) -> io::Result<Scratch> {
         sweep(cache);
-        let n = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = cache.join(format!("run-{}-{n}", std::process::id()));
-        fs::DirBuilder::new().mode(0o700).create(&path)?;
-        Ok(Scratch(path))
+        let name = format!("{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        // Found as a leftover only under its second name, when it is locked.
+        let (early, path) = (cache.join(format!("new-{name}")), cache.join(format!("run-{name}")));
+        fs::DirBuilder::new().mode(0o700).create(&early)?;
+        let lock = fs::File::open(&early)?;
+        flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+        fs::rename(&early, &path)?;
+        Ok(Scratch { path, _lock: lock })
     }
 
     pub(super) fn path(&self) -> &Path {
-        &self.0
+        &self.path
     }
 
     /// The drive that carries configuration in and results out.
     pub(super) fn exchange(&self) -> PathBuf {
-        self.0.join("exchange")
+        self.path.join("exchange")
     }
 }
 
 impl Drop for Scratch {
     fn drop(&mut self) {
         // A leftover is removed by the next start.
-        fs::remove_dir_all(&self.0).ok();
+        fs::remove_dir_all(&self.path).ok();
     }
 }
 
 /// Removes what killed executors left.
 fn sweep(cache: &Path) {
     let Ok(dir) = fs::read_dir(cache) else { return };
-    for entry in dir.flatten() {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        let Some(pid) = name.strip_prefix("run-").and_then(|n| n.split('-').next()) else { continue };
-        if !Path::new("/proc").join(pid).exists() {
+    for entry in dir.flatten().filter(|e| e.file_name().to_string_lossy().starts_with("run-")) {
+        let Ok(folder) = fs::File::open(entry.path()) else { continue };
+        if flock(&folder, FlockOperation::NonBlockingLockExclusive).is_ok() {
             fs::remove_dir_all(entry.path()).ok();
         }
     }
@@ -141,4 +149,23 @@ pub(super) fn give(path: &Path, id: u32, mode: u32) -> io::Result<()> {
         std::os::unix::fs::chown(path, Some(id), Some(id))?;
     }
     fs::set_permissions(path, fs::Permissions::from_mode(mode))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leftovers_of_the_dead_are_removed_and_files_of_the_living_are_not() {
+        let cache = tempfile::tempdir().unwrap();
+        let left = cache.path().join("run-1-0");
+        fs::create_dir(&left).unwrap();
+        let living = Scratch::new(cache.path()).unwrap();
+        assert!(!left.exists());
+        let other = Scratch::new(cache.path()).unwrap();
+        assert!(living.path().exists());
+        let path = other.path().to_path_buf();
+        drop(other);
+        assert!(!path.exists() && living.path().exists());
+    }
 }

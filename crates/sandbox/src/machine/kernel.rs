@@ -1,6 +1,7 @@
 //! Finds a guest kernel with the modules it needs: a distribution's own, installed or only unpacked.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::Board;
@@ -58,8 +59,12 @@ fn complete(place: &Path, name: &str, board: Board) -> Result<Kernel, Problem> {
     let image = place.join("boot").join(name);
     let image =
         fs::canonicalize(&image).map_err(|e| Problem::Machine(format!("{}: {e}", image.display())))?;
-    if fs::File::open(&image).is_err() {
-        return Err(Problem::Machine(format!("{} cannot be read", image.display())));
+    let shown = image.display();
+    let meta = fs::metadata(&image).map_err(|e| Problem::Machine(format!("{shown}: {e}")))?;
+    // What bounds the guest from inside is this kernel: it must not be one that anybody could put there.
+    let ours = [0, rustix::process::geteuid().as_raw()].contains(&meta.uid()) && meta.mode() & 0o022 == 0;
+    if !ours || fs::File::open(&image).is_err() {
+        return Err(Problem::Machine(format!("{shown} cannot be read, or can be written by others")));
     }
     let folder = ["lib/modules", "usr/lib/modules"].map(|l| place.join(l).join(&release));
     let folder = folder.into_iter().find(|f| f.is_dir()).ok_or(Problem::NoKernel)?;

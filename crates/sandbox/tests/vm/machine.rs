@@ -85,6 +85,37 @@ fn memory_and_processes_are_bounded_inside_and_init_lives_on() {
     assert_eq!(inside.sh("echo alive").out, "alive\n");
 }
 
+/// A kernel that is there is not enough: this one is no kernel, and nothing weaker is taken in its place.
+#[test]
+fn r57_a_machine_that_does_not_start_is_a_refusal() {
+    let kept = tempfile::tempdir().unwrap();
+    let at = |name: &str| kept.path().join("kernel").join(name);
+    std::fs::create_dir_all(at("boot")).unwrap();
+    std::fs::create_dir_all(at("lib/modules/broken/kernel")).unwrap();
+    std::fs::write(at("boot/vmlinuz-broken"), "no kernel").unwrap();
+    for module in [
+        "virtio",
+        "virtio_ring",
+        "virtio_mmio",
+        "virtio_pci",
+        "virtio_blk",
+        "virtio_console",
+        "ext4",
+        "squashfs",
+    ] {
+        std::fs::write(at("lib/modules/broken/kernel").join(format!("{module}.ko")), "").unwrap();
+    }
+    let root = tempfile::tempdir().unwrap();
+    let workspace = tempfile::tempdir().unwrap();
+    let host = crate::inside::host();
+    host.keep_in(kept.path().to_path_buf());
+    let mut plan = crate::inside::plan(Tier::Microvm, workspace.path());
+    plan.rootfs = policy::Rootfs::Folder(root.path().to_path_buf());
+    let refused =
+        crate::inside::runtime().block_on(async { plan.ready(&host).await.unwrap_err() }).to_string();
+    assert!(refused.contains("the tier `microvm` does not work here"), "{refused}");
+}
+
 /// From outside: QEMU runs as nobody special, without capabilities, in a network of its own.
 #[test]
 fn the_monitor_is_behind_a_wall() {

@@ -65,6 +65,15 @@ pub(super) fn stamp(path: &Path) -> String {
     }
 }
 
+/// Remembers a word under a name, whole or not at all. What is not remembered is only found out again.
+pub(super) fn remember(cache: &Path, path: &Path, word: &str) {
+    let Ok(scratch) = Scratch::new(cache) else { return };
+    let early = scratch.path().join("word");
+    if fs::write(&early, word).is_ok() {
+        fs::rename(&early, path).ok();
+    }
+}
+
 /// The right to make something large, held until it is dropped or this process ends.
 pub(super) async fn alone(cache: &Path) -> io::Result<fs::File> {
     let file = fs::OpenOptions::new().create(true).write(true).truncate(false).open(cache.join("lock"))?;

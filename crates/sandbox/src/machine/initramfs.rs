@@ -30,7 +30,9 @@ pub(super) fn make(cache: &Path, kernel: &Kernel, program: &Path) -> io::Result<
         archive.entry(&format!("modules/{n:02}-{name}"), 0o100_644, (0, 0), &fs::read(module)?);
     }
     archive.entry("TRAILER!!!", 0, (0, 0), &[]);
-    let temporary = cache.join(format!("initramfs-{}.tmp", std::process::id()));
+    // In a folder of nobody else: another start may be making the same.
+    let scratch = cache::Scratch::new(cache)?;
+    let temporary = scratch.path().join("initramfs");
     let mut file = fs::File::create(&temporary)?;
     file.write_all(&archive.bytes)?;
     cache::give(&temporary, 0, 0o644)?;

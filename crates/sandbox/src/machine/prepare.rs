@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::Write;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -100,15 +101,18 @@ fn exchange(scratch: &Scratch, wanted: &Wanted<'_>) -> std::io::Result<()> {
 /// kernel, QEMU or the guest's kernel change.
 async fn kvm_works(host: &Host, folder: &Path, vm: &Vm) -> bool {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    let stamps: String = [&vm.qemu, &vm.kernel].map(|p| cache::stamp(p)).concat();
+    let mut stamps: String = [&vm.qemu, &vm.kernel].map(|p| cache::stamp(p)).concat();
+    // Who may open it is often what is wrong, and mended without a reboot.
+    if let Ok(device) = fs::metadata("/dev/kvm") {
+        stamps.push_str(&format!("{:o} {}:{}", device.mode(), device.uid(), device.gid()));
+    }
     let path = folder.join(format!("kvm-{}", cache::digest(&[boot.as_bytes(), stamps.as_bytes()])));
     if let Ok(told) = fs::read_to_string(&path) {
         return told == "works";
     }
     let vm = Vm { accel: Accel::Kvm, ..vm.clone() };
     let works = matches!(tokio::time::timeout(KVM_TRY, ready::starts(vm, host)).await, Ok(Ok(())));
-    // A probe that is not remembered is only made again.
-    fs::write(&path, if works { "works" } else { "fails" }).ok();
+    cache::remember(folder, &path, if works { "works" } else { "fails" });
     works
 }
 
@@ -128,7 +132,7 @@ async fn about(host: &Host, folder: &Path, qemu: &Path) -> Result<(String, Board
             let has = |name: &str| boards.lines().any(|l| l.split_whitespace().next() == Some(name));
             let board = if has("microvm") { "microvm" } else { "q35" };
             let told = format!("{version} {board}");
-            fs::write(&path, &told).ok();
+            cache::remember(folder, &path, &told);
             told
         }
     };

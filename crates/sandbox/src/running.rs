@@ -186,7 +186,8 @@ impl Running {
             {}
         };
         // A forker that does not answer is itself ended with the program, and everything with it.
-        drop(tokio::time::timeout(GONE, gone).await);
+        let ended = tokio::time::timeout(GONE, gone).await;
+        let written = written.and_then(|()| ended.map_err(|_| "the machine did not end".to_owned()));
         if let Some(results) = results {
             // Nothing of the machine lives that could still change what is read now.
             let taken = match written {

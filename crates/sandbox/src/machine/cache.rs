@@ -11,6 +11,7 @@ use rustix::fs::{FlockOperation, flock};
 use sha2::{Digest, Sha256};
 
 use crate::Host;
+use crate::launch::owns_ids;
 
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
@@ -154,7 +155,7 @@ fn sweep(cache: &Path) {
 
 /// Gives a file to the ids that will use it, where that is not the executor itself.
 pub(super) fn give(path: &Path, id: u32, mode: u32) -> io::Result<()> {
-    if rustix::process::geteuid().is_root() {
+    if owns_ids() {
         std::os::unix::fs::chown(path, Some(id), Some(id))?;
     }
     fs::set_permissions(path, fs::Permissions::from_mode(mode))

@@ -112,7 +112,8 @@ impl Run {
     /// Destroys the sandbox, collects the changes, writes `changes.patch` and `result.json`, ends the record.
     ///
     /// # Errors
-    /// [`RunError::Io`]; the record is ended as far as it can be written.
+    /// [`RunError::Io`]; the record is ended as far as it can be written. [`RunError::Sandbox`] when what the guest
+    /// left could not be brought out; the record is whole and says so.
     pub async fn finish(
         mut self,
         stop: StopReason,
@@ -124,6 +125,14 @@ impl Run {
             let begun = Instant::now();
             self.report = running.destroy().await;
             destroy_ms = Some(millis(begun));
+        }
+        // A guest that worked on a copy may have left something that nobody can bring out: that is no run without
+        // changes.
+        if let Some(reason) = self.report.not_collected.clone() {
+            let doing = format!("what its guest left could not be brought out: {reason}");
+            let stop = StopReason::SandboxError;
+            self.close(stop, &format!("{stop}: {doing}"), destroy_ms, &doing, Summary::default(), tokens)?;
+            return Err(SandboxError::Lost { doing }.into());
         }
         let collected = self.collect();
         let (changes, trouble) = match collected {
@@ -575,6 +584,24 @@ mod tests {
         assert_eq!(kinds, ["run_start", "tool_start", "tool_end", "run_end"]);
         assert_eq!(events[2]["outcome"]["stopped_by"], "sandbox_lost");
         place.result(&id);
+    }
+
+    /// What is lost is not told as a run that changed nothing.
+    #[test]
+    fn results_that_cannot_be_brought_out_are_an_error_and_in_the_record() {
+        let place = Place::new();
+        let mut run = place.run();
+        let id = run.id().to_owned();
+        run.report.not_collected = Some("the machine was lost".to_owned());
+        let e = wait(run.finish(StopReason::Finished, "all done", 0)).unwrap_err();
+        assert!(e.to_string().contains("the machine was lost"), "{e}");
+        let result = place.result(&id);
+        assert_eq!(result["stop"], "sandbox_error");
+        assert!(result["summary"].as_str().unwrap().contains("the machine was lost"), "{result}");
+        assert_eq!(result["sandbox"]["not_collected"], "the machine was lost");
+        let events = crate::show(&place.store(), &id).unwrap().events;
+        let kinds: Vec<&str> = events.iter().map(|e| e["type"].as_str().unwrap()).collect();
+        assert_eq!(kinds, ["run_start", "run_end"]);
     }
 
     #[test]

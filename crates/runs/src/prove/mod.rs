@@ -17,13 +17,13 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use policy::{Deployment, Grant, StopReason, StoppedBy, Tier, TierChoice};
-use sandbox::{Cancel, Ended, Host, Report};
+use sandbox::{Cancel, Ended, Host, Report, SandboxError};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 pub use corpus::{Attack, BadCorpus, Corpus};
 
-use crate::{Opening, ProgramCall, Run, RunError, Standing};
+use crate::{Opening, ProgramCall, Run, RunError, RunResult, Standing};
 use outside::Outside;
 
 /// What came of the attacks on one tier.
@@ -96,6 +96,15 @@ pub async fn prove(
     told: &(dyn Fn(&str) + Sync),
 ) -> Result<Proof, RunError> {
     let began = Instant::now();
+    let aimed =
+        |attack: &Attack| [&attack.layers, &attack.not].iter().any(|at| at.contains_key(tier.as_str()));
+    if !corpus.attacks().iter().any(aimed) {
+        return Err(RunError::Sandbox(SandboxError::Refused {
+            reason: format!("no attack is written for the tier `{tier}` yet"),
+            remedy: "prove another tier with `--tier`, or bring attacks of your own with `--attacks`"
+                .to_owned(),
+        }));
+    }
     let grant = grant(tier);
     let store = folder.join(format!("runs-{tier}"));
     let outside = Outside::new(&folder.join(format!("canary-{tier}")))?;
@@ -112,16 +121,24 @@ pub async fn prove(
             if !alive(run).await {
                 let next = open(host, &grant, &store).await?;
                 ids.push(next.id().to_owned());
-                std::mem::replace(run, next).finish(StopReason::SandboxError, "", 0).await?;
+                ended(std::mem::replace(run, next).finish(StopReason::SandboxError, "", 0).await)?;
             }
         }
     }
     for run in [run, neighbour] {
-        run.finish(StopReason::Finished, "", 0).await?;
+        ended(run.finish(StopReason::Finished, "", 0).await)?;
     }
     let afterwards = afterwards(host, tier, &store, &ids);
     let duration_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
     Ok(Proof { tier, report, attacks, afterwards, duration_ms })
+}
+
+/// That nothing could be brought out of a sandbox that an attack has ended is no fault of the proof.
+fn ended(finished: Result<RunResult, RunError>) -> Result<(), RunError> {
+    match finished {
+        Ok(_) | Err(RunError::Sandbox(_)) => Ok(()),
+        Err(e) => Err(e),
+    }
 }
 
 /// Whether a sandbox still answers.

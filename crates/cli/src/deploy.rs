@@ -88,6 +88,12 @@ pub(crate) fn plain(e: &std::io::Error) -> String {
     e.to_string().split(" (os error").next().unwrap_or_default().to_lowercase()
 }
 
+/// Where this user keeps caches, if that was said. The standard says to ignore a path that is not absolute.
+pub(crate) fn cache() -> Option<PathBuf> {
+    let told = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|p| p.is_absolute());
+    told.map(|folder| folder.join("oubliette"))
+}
+
 /// The key for the model server.
 pub(crate) fn model_key(deployment: &Deployment) -> anyhow::Result<Option<(String, String)>> {
     let Some(name) = &deployment.model.api_key_env else { return Ok(None) };

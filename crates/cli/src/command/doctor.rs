@@ -2,14 +2,12 @@
 
 use std::process::ExitCode;
 
-use runs::Host;
-
 use crate::args::Doctor;
 use crate::exit::Exit;
 use crate::{deploy, render};
 
 pub(crate) fn doctor(args: &Doctor) -> anyhow::Result<ExitCode> {
-    let host = Host::start()?;
+    let host = super::host()?;
     let deployed = deploy::load(&args.deploy)?;
     let probes = super::runtime()?.block_on(runs::probe(&host))?;
     let isolation = &deployed.deployment.isolation;

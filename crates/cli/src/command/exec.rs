@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use policy::{Decision, Grant, StopReason, StoppedBy, Tool};
-use runs::{Executed, Host, Opening, ProgramCall, Run, RunResult};
+use runs::{Executed, Opening, ProgramCall, Run, RunResult};
 
 use crate::args::Exec;
 use crate::exit::{Ended, Exit, usage};
@@ -15,7 +15,7 @@ use crate::{deploy, live, render, signal};
 const MAX_STDIN: u64 = 1 << 20;
 
 pub(crate) fn exec(args: &Exec) -> anyhow::Result<ExitCode> {
-    let host = Host::start()?;
+    let host = super::host()?;
     let deployed = deploy::load(&args.deploy)?;
     let mut grant = Grant::without_guild(&deployed.deployment);
     // A person or a program reads this, not a model: everything that is kept is shown.

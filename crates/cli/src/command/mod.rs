@@ -8,6 +8,15 @@ pub(crate) mod run;
 pub(crate) mod runs;
 pub(crate) mod schema;
 
+/// The forker, told where this user keeps what is made once and used again.
+fn host() -> anyhow::Result<::runs::Host> {
+    let host = ::runs::Host::start()?;
+    if let Some(folder) = crate::deploy::cache() {
+        host.keep_in(folder);
+    }
+    Ok(host)
+}
+
 /// The runtime of a command: one thread, because a run is one conversation.
 fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?)

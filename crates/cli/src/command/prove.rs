@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use policy::Tier;
-use runs::{Corpus, Host, Proof, RunError, SandboxError, Verdict};
+use runs::{Corpus, Proof, RunError, SandboxError, Verdict};
 
 use crate::args::{FloorName, Prove};
 use crate::exit::{Exit, usage};
 use crate::{render, signal};
 
 pub(crate) fn prove(args: &Prove) -> anyhow::Result<ExitCode> {
-    let host = Host::start()?;
+    let host = super::host()?;
     let corpus = corpus(args)?;
     let folder = Folder::make(args.data.as_deref())?;
     let cancel = signal::cancel()?;

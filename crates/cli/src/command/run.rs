@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use agent::{Client, LoadedGuild, Model, ModelError, ModelProbe, ProbeError, Status, probe};
 use policy::{Grant, StopReason};
-use runs::{Host, Opening};
+use runs::Opening;
 use serde_json::json;
 
 use crate::args::Run;
@@ -17,7 +17,7 @@ use crate::{deploy, live, render, signal};
 const MAX_TASK: usize = 64 << 10;
 
 pub(crate) fn run(args: &Run) -> anyhow::Result<ExitCode> {
-    let host = Host::start()?;
+    let host = super::host()?;
     let mut deployed = deploy::load(&args.deploy)?;
     over(args, &mut deployed);
     let guild = agent::load(&args.guild)?;

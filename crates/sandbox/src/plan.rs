@@ -71,6 +71,8 @@ pub struct TierProbe {
     pub problem: Option<String>,
     /// What to install or to set.
     pub remedy: Option<String>,
+    /// Whether `auto` takes it: an emulated machine must be named.
+    pub auto: bool,
 }
 
 /// Places where `runsc` is looked for.
@@ -233,12 +235,8 @@ fn next_lower(floor: Tier) -> Tier {
 pub async fn probe(host: &Host, folder: &Path) -> Vec<TierProbe> {
     let mut probes = Vec::new();
     for tier in [Tier::Microvm, Tier::Gvisor, Tier::Namespace, Tier::Confined] {
-        let plan = Plan {
-            tier: match tier {
-                // Asked for by name: told also where it is only emulated.
-                Tier::Microvm => TierChoice::Microvm,
-                Tier::Gvisor | Tier::Namespace | Tier::Confined => TierChoice::Auto,
-            },
+        let mut plan = Plan {
+            tier: TierChoice::Auto,
             floor: Tier::Confined,
             surroundings: Surroundings::None,
             // Nothing of the system is needed to see what holds; the image of a whole one takes a while to make.
@@ -251,16 +249,24 @@ pub async fn probe(host: &Host, folder: &Path) -> Vec<TierProbe> {
             env: Vec::new(),
             runsc: None,
         };
-        probes.push(match plan.attempt(tier, host).await {
+        let mut outcome = plan.attempt(tier, host).await;
+        let auto = outcome.is_ok();
+        if let Err(Problem::OnlyEmulated) = outcome {
+            // Asked for by name, it may be had all the same.
+            plan.tier = TierChoice::Microvm;
+            outcome = plan.attempt(tier, host).await;
+        }
+        probes.push(match outcome {
             Ok(ready) => {
                 let report = ready.start().destroy().await;
-                TierProbe { tier, report: Some(report), problem: None, remedy: None }
+                TierProbe { tier, report: Some(report), problem: None, remedy: None, auto }
             }
             Err(problem) => TierProbe {
                 tier,
                 report: None,
                 problem: Some(problem.to_string()),
                 remedy: Some(problem.remedy(tier)),
+                auto: false,
             },
         });
     }

@@ -12,7 +12,7 @@ pub(crate) fn doctor(args: &Doctor) -> anyhow::Result<ExitCode> {
     let probes = super::runtime()?.block_on(runs::probe(&host))?;
     let isolation = &deployed.deployment.isolation;
     let usable = |probe: &runs::TierProbe| {
-        probe.report.is_some() && probe.tier.accept(isolation.floor, isolation.surroundings).is_ok()
+        probe.auto && probe.tier.accept(isolation.floor, isolation.surroundings).is_ok()
     };
     // The strongest comes first.
     let chosen = probes.iter().find(|p| usable(p)).map(|p| p.tier);

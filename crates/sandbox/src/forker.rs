@@ -217,13 +217,7 @@ impl Forker {
 
     /// Reaps ended sandboxes and tells the executor.
     fn reap(&mut self) -> io::Result<()> {
-        let mut signals = [0; 1024];
-        let mut from = io::PipeReader::from(self.children.try_clone()?);
-        match from.read(&mut signals) {
-            Ok(_) => {}
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
-            Err(e) => return Err(e),
-        }
+        sys::take_signals(&self.children)?;
         while let Some(reaped) = sys::reap(false) {
             let Some(id) = self.boxes.iter().find(|(_, b)| b.pid == reaped.pid).map(|(id, _)| *id) else {
                 continue;

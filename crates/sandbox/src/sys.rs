@@ -157,6 +157,14 @@ pub(crate) fn child_signals() -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(RawFd::try_from(fd).unwrap_or(-1)) })
 }
 
+/// Takes what such a descriptor tells; which children ended, reaping says.
+pub(crate) fn take_signals(signals: &OwnedFd) -> io::Result<()> {
+    match rustix::io::read(signals, &mut [0_u8; 1024]) {
+        Ok(_) | Err(rustix::io::Errno::AGAIN) => Ok(()),
+        Err(e) => Err(e.into()),
+    }
+}
+
 /// Puts signal handling back to what a program expects at its start.
 pub(crate) fn default_signals() {
     // SAFETY: plain integers and an initialised empty set; failures concern signals that cannot be changed.

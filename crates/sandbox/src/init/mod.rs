@@ -249,13 +249,7 @@ impl Init {
 
     /// Reaps what ended: supervisors, and orphans whose supervisor is gone.
     fn reap(&mut self) -> io::Result<()> {
-        let mut signals = [0; 512];
-        let mut from = io::PipeReader::from(self.children.try_clone()?);
-        match from.read(&mut signals) {
-            Ok(_) => {}
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
-            Err(e) => return Err(e),
-        }
+        sys::take_signals(&self.children)?;
         while let Some(reaped) = sys::reap(false) {
             let kept = self.keepers.contains(&reaped.pid);
             self.keepers.retain(|pid| *pid != reaped.pid);

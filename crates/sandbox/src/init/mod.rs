@@ -22,6 +22,7 @@ mod walk;
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -76,6 +77,8 @@ struct Init {
     attributes: Option<Attributes>,
     /// Whether init must count processes itself.
     count: bool,
+    /// When it was last counted.
+    counted: Option<Instant>,
     calls: BTreeMap<u32, Running>,
     /// Supervisors of ended calls that still keep a background process.
     keepers: Vec<i32>,
@@ -124,6 +127,7 @@ impl Init {
             place,
             attributes,
             count,
+            counted: None,
             calls: BTreeMap::new(),
             keepers: Vec::new(),
             orphaned: false,
@@ -281,23 +285,31 @@ impl Init {
         Ok(())
     }
 
-    /// Ends the calls that are done, and the ones that have too many processes or too much memory.
-    fn advance(&mut self) -> io::Result<()> {
-        if self.bounds.weigh && !self.calls.is_empty() && sweep::weight(self.place.walls) > self.bounds.memory
-        {
+    /// Ends the calls of a guest that has too many processes or too much memory. Looked at every so often, not at
+    /// each piece of output: a look reads all of `/proc`.
+    fn count(&mut self) {
+        let every = Duration::from_millis(COUNT_EVERY_MS);
+        if self.calls.is_empty() || self.counted.is_some_and(|at| at.elapsed() < every) {
+            return;
+        }
+        self.counted = Some(Instant::now());
+        if self.bounds.weigh && sweep::weight(self.place.walls) > self.bounds.memory {
             for call in self.calls.values_mut() {
                 call.too_much_memory();
             }
         }
-        if self.count && !self.calls.is_empty() {
-            let bound = usize::try_from(self.bounds.processes).unwrap_or(usize::MAX);
-            // Init and one supervisor a call are ours.
-            if sweep::count(self.place.walls).saturating_sub(1 + self.calls.len()) > bound {
-                for call in self.calls.values_mut() {
-                    call.too_many_processes();
-                }
+        let bound = usize::try_from(self.bounds.processes).unwrap_or(usize::MAX);
+        // Init and one supervisor a call are ours.
+        if self.count && sweep::count(self.place.walls).saturating_sub(1 + self.calls.len()) > bound {
+            for call in self.calls.values_mut() {
+                call.too_many_processes();
             }
         }
+    }
+
+    /// Ends the calls that are done.
+    fn advance(&mut self) -> io::Result<()> {
+        self.count();
         let kin = Kin {
             supervisors: self.calls.values().map(Running::supervisor).chain(self.keepers.clone()).collect(),
             adopted: self.adopts,

@@ -162,6 +162,14 @@ pub(crate) enum Runs {
         #[command(flatten)]
         store: Store,
     },
+    /// End the records of runs that were interrupted, and remove what `[records]` keeps no longer.
+    Gc {
+        /// Say what would be done, and do nothing.
+        #[arg(long)]
+        dry_run: bool,
+        #[command(flatten)]
+        store: Store,
+    },
     /// Whether the record of a run is what the run wrote.
     Verify {
         /// The run.

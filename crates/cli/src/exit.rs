@@ -82,7 +82,8 @@ impl Exit {
             StopReason::EndpointUnavailable
             | StopReason::EndpointProtocol
             | StopReason::SandboxError
-            | StopReason::Cancelled => Exit::Infrastructure,
+            | StopReason::Cancelled
+            | StopReason::Interrupted => Exit::Infrastructure,
         }
     }
 

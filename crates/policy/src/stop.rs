@@ -34,6 +34,8 @@ pub enum StopReason {
     SandboxError,
     /// The user ended it.
     Cancelled,
+    /// The executor ended before the run did; written later, by whoever cleared up.
+    Interrupted,
 }
 
 /// What ended a call.
@@ -82,6 +84,7 @@ impl StopReason {
             StopReason::EndpointProtocol => "endpoint_protocol",
             StopReason::SandboxError => "sandbox_error",
             StopReason::Cancelled => "cancelled",
+            StopReason::Interrupted => "interrupted",
         }
     }
 
@@ -93,6 +96,7 @@ impl StopReason {
                 | StopReason::EndpointProtocol
                 | StopReason::SandboxError
                 | StopReason::Cancelled
+                | StopReason::Interrupted
         )
     }
 }

@@ -11,7 +11,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path};
 
-use rustix::fs::{AtFlags, CWD, Dir, Gid, Mode, OFlags, ResolveFlags, Uid};
+use rustix::fs::{AtFlags, CWD, Dir, Gid, Mode, OFlags, RenameFlags, ResolveFlags, Uid};
 use rustix::io::Errno;
 
 /// The bytes of a regular file beneath `root`, for callers above: a Guild's files.
@@ -115,6 +115,21 @@ impl Folder {
             rustix::fs::chownat(&self.0, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW)?;
         }
         Ok(())
+    }
+
+    /// Moves an entry of this folder to a new name in another; never over one that is there.
+    pub(crate) fn rename(&self, name: &OsStr, to: &Folder, new: &OsStr) -> io::Result<()> {
+        Ok(rustix::fs::renameat_with(&self.0, name, &to.0, new, RenameFlags::NOREPLACE)?)
+    }
+
+    /// Takes a file, a link or anything else that is no folder out of this one.
+    pub(crate) fn remove_file(&self, name: &OsStr) -> io::Result<()> {
+        Ok(rustix::fs::unlinkat(&self.0, name, AtFlags::empty())?)
+    }
+
+    /// Takes an empty folder out of this one.
+    pub(crate) fn remove_folder(&self, name: &OsStr) -> io::Result<()> {
+        Ok(rustix::fs::unlinkat(&self.0, name, AtFlags::REMOVEDIR)?)
     }
 
     /// Sets mode, owner and time of this folder, once it is filled.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io::Read;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Crockford's alphabet in lower case: no `i`, `l`, `o`, `u`.
 const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
@@ -49,6 +49,14 @@ impl RunId {
         &self.0
     }
 
+    /// When it was made.
+    pub(crate) fn made(&self) -> SystemTime {
+        let all = self.0.bytes().fold(0u128, |n, b| {
+            (n << 5) | ALPHABET.iter().zip(0u128..).find(|(a, _)| **a == b).map_or(0, |(_, d)| d)
+        });
+        UNIX_EPOCH + Duration::from_millis(u64::try_from(all >> 80).unwrap_or(u64::MAX))
+    }
+
     fn of(millis: u128, random: [u8; 10]) -> RunId {
         let low = random.iter().fold(0u128, |n, b| (n << 8) | u128::from(*b));
         let all = ((millis & 0xffff_ffff_ffff) << 80) | low;
@@ -73,6 +81,12 @@ mod tests {
     #[test]
     fn later_ids_sort_later_whatever_the_random_part() {
         assert!(RunId::of(1, [255; 10]) < RunId::of(2, [0; 10]));
+    }
+
+    #[test]
+    fn an_id_says_when_it_was_made() {
+        let id = RunId::of(1_234_567, [9; 10]);
+        assert_eq!(id.made(), UNIX_EPOCH + Duration::from_millis(1_234_567));
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::io::ErrorKind;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Instant, SystemTime};
 
 use policy::{CallLimits, Isolation, Limits, StopReason, Tier, TierChoice};
@@ -22,6 +22,7 @@ use serde_json::{Map, Value, json};
 
 use crate::call::Watch;
 use crate::clean::{clean, cut};
+use crate::hold::Hold;
 use crate::{Apart, Changes, Event, Mask, Opening, Record, RunError, RunId, RunResult, Summary, Workspace};
 
 /// Artifacts other than output may be this large even where `call.output` is small.
@@ -44,6 +45,8 @@ pub struct Run {
     calls: AtomicU32,
     started: Instant,
     ended: bool,
+    /// Says to others that somebody works here, until the last file is written.
+    _hold: Arc<Hold>,
 }
 
 impl Run {
@@ -224,7 +227,7 @@ impl Drop for Run {
     }
 }
 
-fn create_folder(store: &Path, isolation: &Isolation) -> Result<(RunId, PathBuf), RunError> {
+fn create_folder(store: &Path, isolation: &Isolation) -> Result<(RunId, PathBuf, Hold), RunError> {
     // The confined tier has no view of its own: where its guest has an id of its own, that id must find the way
     // to the workspace. It can list none of these folders and open nothing else in them.
     let may_be_confined = match isolation.tier {
@@ -240,7 +243,11 @@ fn create_folder(store: &Path, isolation: &Isolation) -> Result<(RunId, PathBuf)
         let id = RunId::new().map_err(RunError::io("name a run in", &store))?;
         let dir = store.join(id.as_str());
         match DirBuilder::new().mode(mode).create(&dir) {
-            Ok(()) => return Ok((id, dir)),
+            Ok(()) => {
+                if let Some(hold) = Hold::fresh(&dir).map_err(RunError::io("hold", &dir))? {
+                    return Ok((id, dir, hold));
+                }
+            }
             Err(e) if e.kind() == ErrorKind::AlreadyExists => {}
             Err(e) => return Err(RunError::io("create", &dir)(e)),
         }
@@ -257,11 +264,12 @@ struct Beginning {
     watch: Option<Watch>,
     started: Instant,
     over: bool,
+    hold: Arc<Hold>,
 }
 
 impl Beginning {
     fn new(opening: &Opening<'_>) -> Result<Beginning, RunError> {
-        let (id, dir) = create_folder(opening.store, &opening.grant.isolation)?;
+        let (id, dir, hold) = create_folder(opening.store, &opening.grant.isolation)?;
         Ok(Beginning {
             mask: mask_of(opening),
             largest: opening.grant.call.output.max(LARGEST_ARTIFACT),
@@ -271,6 +279,7 @@ impl Beginning {
             over: false,
             id,
             dir,
+            hold: Arc::new(hold),
         })
     }
 
@@ -349,6 +358,7 @@ impl Beginning {
             calls: AtomicU32::new(0),
             started: self.started,
             ended: false,
+            _hold: Arc::clone(&self.hold),
         }
     }
 
@@ -602,6 +612,20 @@ mod tests {
         let events = crate::show(&place.store(), &id).unwrap().events;
         let kinds: Vec<&str> = events.iter().map(|e| e["type"].as_str().unwrap()).collect();
         assert_eq!(kinds, ["run_start", "run_end"]);
+    }
+
+    #[test]
+    fn an_open_run_is_held_and_a_finished_one_is_not() {
+        let place = Place::new();
+        let run = place.run();
+        let id = run.id().to_owned();
+        let clear = || crate::gc(&place.store(), std::time::Duration::ZERO, 0, false).unwrap();
+        let cleared = clear();
+        assert_eq!(cleared.running, std::slice::from_ref(&id), "{cleared:?}");
+        assert!(crate::show(&place.store(), &id).unwrap().running);
+        drop(run);
+        assert!(!crate::show(&place.store(), &id).unwrap().running);
+        assert_eq!(clear().removed.len(), 1);
     }
 
     #[test]

@@ -7,6 +7,8 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::beneath::Folder;
+use crate::gc;
+use crate::hold::Hold;
 use crate::quote::in_text;
 use crate::record::{self, Checked, Depth, Standing};
 use crate::{BadRunId, RunId};
@@ -55,6 +57,8 @@ pub struct Listed {
     pub run_id: String,
     /// How its chain stands; artifacts are not looked at for a list.
     pub standing: Standing,
+    /// Whether somebody works on it right now.
+    pub running: bool,
     /// When it started.
     pub started: Option<String>,
     /// The tier obtained.
@@ -65,7 +69,7 @@ pub struct Listed {
     pub calls: Option<u64>,
     /// Milliseconds.
     pub duration_ms: Option<u64>,
-    /// Files added, changed and deleted, together.
+    /// Files added, changed and deleted, together; none when nothing was compared.
     pub changes: Option<u64>,
 }
 
@@ -74,6 +78,8 @@ pub struct Listed {
 pub struct Full {
     /// The outcome of a full verification.
     pub checked: Checked,
+    /// Whether somebody works on it right now.
+    pub running: bool,
     /// `meta.json`, if it can be read.
     pub meta: Option<Value>,
     /// `result.json`, if it can be read.
@@ -100,7 +106,12 @@ pub fn list(store: &Path) -> Result<Listing, StoreError> {
     for name in names {
         let id = name.to_str().and_then(|n| RunId::parse(n).ok());
         match (id, folder.folder(Path::new(&name))) {
-            (Some(id), Ok(run)) => listing.runs.push(listed(&run, &id)),
+            (Some(id), Ok(run)) => {
+                let held = Hold::is_held(&store.join(&name));
+                listing.runs.push(listed(&run, &id, held));
+            }
+            // What is being removed is no run any more, and no remark.
+            (None, _) if name.as_encoded_bytes().starts_with(gc::REMOVED.as_bytes()) => {}
             (Some(_), Err(_)) | (None, _) => {
                 listing.notes.push(format!("{} is no run", in_text(Path::new(&name))));
             }
@@ -116,6 +127,7 @@ pub fn list(store: &Path) -> Result<Listing, StoreError> {
 pub fn show(store: &Path, id: &str) -> Result<Full, StoreError> {
     let (id, run) = open(store, id)?;
     Ok(Full {
+        running: Hold::is_held(&store.join(id.as_str())),
         checked: Checked::of(&run, &id, Depth::All),
         meta: record::json(&run, "meta.json").ok(),
         result: record::json(&run, "result.json").ok(),
@@ -147,20 +159,23 @@ fn open(store: &Path, id: &str) -> Result<(RunId, Folder), StoreError> {
     }
 }
 
-fn listed(run: &Folder, id: &RunId) -> Listed {
+fn listed(run: &Folder, id: &RunId, running: bool) -> Listed {
     let meta = record::json(run, "meta.json").unwrap_or_default();
     let result = record::json(run, "result.json").unwrap_or_default();
     let text = |v: &Value| v.as_str().map(str::to_owned);
     let many = |key: &str| result["changes"][key].as_array().map_or(0, Vec::len);
     let all = many("added") + many("changed") + many("deleted");
+    // Without a sandbox, or interrupted, nothing was compared.
+    let compared = result["sandbox"].is_object() && result["changes"].is_object();
     Listed {
         run_id: id.to_string(),
         standing: Checked::of(run, id, Depth::Chain).standing,
+        running,
         started: text(&meta["started"]),
         tier: text(&meta["sandbox"]["tier"]),
         stop: text(&result["stop"]),
         calls: result["calls"].as_u64(),
         duration_ms: result["duration_ms"].as_u64(),
-        changes: result.is_object().then(|| u64::try_from(all).unwrap_or(u64::MAX)),
+        changes: compared.then(|| u64::try_from(all).unwrap_or(u64::MAX)),
     }
 }

@@ -1,4 +1,4 @@
-//! `oubliette runs list|show|verify`.
+//! `oubliette runs list|show|verify|gc`.
 
 use std::process::ExitCode;
 
@@ -14,6 +14,7 @@ pub(crate) fn runs(args: &Runs) -> anyhow::Result<ExitCode> {
         Runs::List(store) => list(store),
         Runs::Show { id, store } => show(id, store),
         Runs::Verify { id, store } => verify(id, store),
+        Runs::Gc { dry_run, store } => gc(*dry_run, store),
     }
 }
 
@@ -35,11 +36,14 @@ fn list(store: &Store) -> anyhow::Result<ExitCode> {
             run.run_id,
             text(&run.started),
             text(&run.tier),
-            standing(run.standing),
+            if run.running { "running" } else { standing(run.standing) },
             text(&run.stop),
             run.calls.unwrap_or_default(),
-            run.changes.unwrap_or_default(),
+            run.changes.map_or("no".to_owned(), |n| n.to_string()),
         ));
+    }
+    if listing.runs.iter().any(|run| run.standing == Standing::Incomplete && !run.running) {
+        render::note("an incomplete run was interrupted: `oubliette runs gc` ends its record");
     }
     for note in &listing.notes {
         render::note(&render::shown(note));
@@ -83,6 +87,9 @@ fn show(id: &str, store: &Store) -> anyhow::Result<ExitCode> {
     for event in &full.events {
         render::line(&format!("  {}", told(event)));
     }
+    if full.running {
+        render::line("somebody works on it right now");
+    }
     verdict(&full.checked);
     Ok(Exit::Done.into())
 }
@@ -117,6 +124,39 @@ fn verify(id: &str, store: &Store) -> anyhow::Result<ExitCode> {
         Standing::Incomplete | Standing::Newer | Standing::Broken => Exit::Failed,
     }
     .into())
+}
+
+fn gc(dry_run: bool, store: &Store) -> anyhow::Result<ExitCode> {
+    // What a killed executor left on the machine itself is removed by the start of the next one.
+    let host = (!dry_run).then(super::host).transpose()?;
+    let deployed = deploy::read(store.config.as_deref(), store.data.as_deref())?;
+    let records = &deployed.deployment.records;
+    let cleared = ::runs::gc(&deployed.store, records.keep, records.max_bytes, dry_run)?;
+    drop(host);
+    if store.json {
+        render::json(&cleared)?;
+    } else {
+        let would = if dry_run { "would be " } else { "" };
+        for run in &cleared.ended {
+            render::line(&format!("{}  {would}ended: {}", run.run_id, render::shown(&run.detail)));
+        }
+        for run in &cleared.removed {
+            render::line(&format!("{}  {would}removed: {} ({} KiB)", run.run_id, run.why, run.bytes >> 10));
+        }
+        for id in &cleared.running {
+            render::line(&format!("{id}  running, left alone"));
+        }
+        render::line(&format!(
+            "{} ended, {} removed, {} KiB kept",
+            cleared.ended.len(),
+            cleared.removed.len(),
+            cleared.bytes >> 10
+        ));
+        for note in cleared.notes.iter().chain(&cleared.failed) {
+            render::note(&render::shown(note));
+        }
+    }
+    Ok(if cleared.failed.is_empty() { Exit::Done } else { Exit::Infrastructure }.into())
 }
 
 fn verdict(checked: &Checked) {

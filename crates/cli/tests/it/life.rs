@@ -52,9 +52,26 @@ everywhere! {
         assert!(verified.out.contains("incomplete"), "{verified:?}");
         let listed = place.ran(["runs", "list", "--json"]).json();
         assert_eq!(listed["runs"][0]["standing"], "incomplete");
+        let cleared = place.ran(["runs", "gc", "--json"]).json();
+        assert_eq!(cleared["ended"][0]["run_id"], json!(id), "{cleared}");
+        place.assert_whole("interrupted");
         assert_eq!(place.exec(&["true"]).code, Some(0), "the next run works");
         place.assert_whole("finished");
     }
+}
+
+/// A run that goes on is told as running, and clearing up leaves it alone.
+#[test]
+fn clearing_up_leaves_a_running_run_alone() {
+    let place = Place::quick();
+    let program = started(&place, &mut place.exec_command(&[], &SLEEPER));
+    let cleared = place.ran(["runs", "gc"]);
+    assert_eq!(cleared.code, Some(0), "{cleared:?}");
+    assert!(cleared.out.contains("running, left alone"), "{cleared:?}");
+    assert!(place.ran(["runs", "list"]).out.contains("running"));
+    program.signal(Signal::INT);
+    assert_eq!(program.ended().code, Some(5));
+    place.assert_whole("cancelled");
 }
 
 /// Ctrl-C during a call of a model: the same.

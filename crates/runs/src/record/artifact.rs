@@ -21,6 +21,25 @@ pub(super) fn create_folder(dir: &Path) -> Result<(), RunError> {
     DirBuilder::new().mode(0o700).create(&path).map_err(RunError::io("create", &path))
 }
 
+/// Takes away what was being written when its run was interrupted.
+pub(super) fn remove_halves(dir: &Path) -> io::Result<()> {
+    for folder in [dir.to_owned(), dir.join(FOLDER)] {
+        let entries = match fs::read_dir(&folder) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
+            other => other?,
+        };
+        for entry in entries {
+            let entry = entry?;
+            let name = entry.file_name();
+            let name = name.as_encoded_bytes();
+            if name.starts_with(b".") && name.ends_with(b".tmp") && entry.file_type()?.is_file() {
+                fs::remove_file(entry.path())?;
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Writes a file of the run: beside it first, then in its place at once.
 pub(super) fn put(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), RunError> {
     let path = dir.join(name);

@@ -7,6 +7,7 @@
 
 mod artifact;
 mod chain;
+mod interrupted;
 mod read;
 mod write;
 
@@ -20,6 +21,7 @@ use serde_json::Value;
 pub(crate) use artifact::Spool;
 pub(crate) use chain::Depth;
 pub use chain::{Checked, Finding, Standing};
+pub(crate) use interrupted::end as end_interrupted;
 pub(crate) use read::{events, json};
 use write::Writer;
 
@@ -65,6 +67,17 @@ impl Record {
         };
         record.append(&Event::RunStart { run_id: id.to_string(), meta_sha256: sha256(&text) })?;
         Ok(record)
+    }
+
+    /// One that goes on behind lines of a run that is over; what stands in them is masked already.
+    fn over(dir: &Path, writer: Writer) -> Record {
+        Record {
+            dir: dir.to_owned(),
+            mask: Mask::new([]),
+            largest: u64::MAX,
+            writer: Mutex::new(writer),
+            watch: None,
+        }
     }
 
     /// The same with somebody who looks on.

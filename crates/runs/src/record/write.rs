@@ -18,6 +18,8 @@ pub(super) const LONGEST_LINE: usize = 256 << 10;
 /// What `prev` is in the first line.
 pub(super) const NOTHING_BEFORE: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 
+const NOFOLLOW: i32 = rustix::fs::OFlags::NOFOLLOW.bits().cast_signed();
+
 #[derive(Debug)]
 pub(super) struct Writer {
     file: File,
@@ -37,6 +39,19 @@ impl Writer {
             .open(&path)
             .map_err(RunError::io("create", &path))?;
         Ok(Writer { file, path, lines: 0, head: NOTHING_BEFORE.to_owned(), broken: false })
+    }
+
+    /// Goes on behind the last whole line of a record that its run left unfinished; half a line behind it is taken
+    /// off.
+    pub(super) fn reopen(dir: &Path, lines: u64, head: String, bytes: u64) -> Result<Writer, RunError> {
+        let path = dir.join("events.jsonl");
+        let open = || {
+            let file = OpenOptions::new().append(true).custom_flags(NOFOLLOW).open(&path)?;
+            file.set_len(bytes)?;
+            Ok(file)
+        };
+        let file = open().map_err(RunError::io("reopen", &path))?;
+        Ok(Writer { file, path, lines, head, broken: false })
     }
 
     pub(super) fn append(&mut self, event: &Value) -> Result<(), RunError> {

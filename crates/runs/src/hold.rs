@@ -1,0 +1,56 @@
+//! Who a run's folder belongs to right now: its executor holds a lock on it from before the first file is written
+//! until the last one is. The kernel lets go of it however that process ends, so a lock is never stale.
+
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, fstat};
+use rustix::io::Errno;
+
+/// The lock on a run's folder; dropping it lets go.
+#[derive(Debug)]
+pub(crate) struct Hold(#[expect(dead_code, reason = "held, not used")] OwnedFd);
+
+impl Hold {
+    /// Takes a folder that was just made; none when somebody who clears up has taken it away meanwhile.
+    pub(crate) fn fresh(dir: &Path) -> io::Result<Option<Hold>> {
+        let fd = match open(dir) {
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+            other => other?,
+        };
+        // Whoever clears up holds it for a moment only.
+        flock(&fd, FlockOperation::LockExclusive)?;
+        let seen = fstat(&fd)?;
+        match fs::symlink_metadata(dir) {
+            Ok(there) if (there.dev(), there.ino()) == (seen.st_dev, seen.st_ino) => {}
+            Ok(_) => return Ok(None),
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(e),
+        }
+        // One that was cleared up in between is somebody's finished record now.
+        Ok(fs::read_dir(dir)?.next().is_none().then_some(Hold(fd)))
+    }
+
+    /// Whether somebody works on the run in this folder.
+    pub(crate) fn is_held(dir: &Path) -> bool {
+        open(dir).is_ok_and(|fd| flock(&fd, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK))
+    }
+
+    /// Takes the folder of a run that nobody works on; none when somebody does.
+    pub(crate) fn idle(dir: &Path) -> io::Result<Option<Hold>> {
+        let fd = open(dir)?;
+        match flock(&fd, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(Hold(fd))),
+            Err(Errno::WOULDBLOCK) => Ok(None),
+            Err(e) => Err(e.into()),
+        }
+    }
+}
+
+fn open(dir: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(dir, flags, Mode::empty())?)
+}

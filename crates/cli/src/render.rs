@@ -83,16 +83,19 @@ pub(crate) fn card(result: &RunResult, claimed: Option<&str>) {
     let c = &result.changes;
     line(&format!(
         "changes  {} added, {} changed, {} deleted",
-        c.added.len(),
-        c.changed.len(),
-        c.deleted.len()
+        c.counts.added, c.counts.changed, c.counts.deleted
     ));
-    for (mark, paths) in [('+', &c.added), ('~', &c.changed), ('-', &c.deleted)] {
+    let lists = [
+        ('+', &c.added, c.counts.added),
+        ('~', &c.changed, c.counts.changed),
+        ('-', &c.deleted, c.counts.deleted),
+    ];
+    for (mark, paths, all) in lists {
         for path in paths.iter().take(20) {
             line(&format!("         {mark} {}", one_line(path, 200)));
         }
-        if paths.len() > 20 {
-            line(&format!("         {mark} {} more", paths.len() - 20));
+        if all > 20 {
+            line(&format!("         {mark} {} more", all - 20));
         }
     }
     for refused in c.refused.iter().take(20) {

@@ -120,9 +120,12 @@ pub struct RunResult {
     pub dir: PathBuf,
 }
 
-/// What changed in the workspace.
+/// What changed in the workspace. The lists are bounded, since a guest chooses how many names there are and how
+/// long they are; `counts` and the patch are not.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Summary {
+    /// How many there are in all.
+    pub counts: Counts,
     /// Paths of files that are new.
     pub added: Vec<String>,
     /// Paths of files that differ in content or mode.
@@ -133,6 +136,41 @@ pub struct Summary {
     pub refused: Vec<String>,
     /// Changes among the above whose content is not in the patch.
     pub apart: Vec<Apart>,
+}
+
+/// Files in all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Counts {
+    /// New ones.
+    pub added: u64,
+    /// Those that differ.
+    pub changed: u64,
+    /// Those that are gone.
+    pub deleted: u64,
+}
+
+impl Summary {
+    /// Names of one list that are kept, and bytes of them.
+    const MOST: usize = 10_000;
+    const MOST_BYTES: usize = 4 << 20;
+
+    /// The same with lists that a record can hold.
+    pub(crate) fn bounded(mut self) -> Summary {
+        for list in [&mut self.added, &mut self.changed, &mut self.deleted, &mut self.refused] {
+            bound(list, String::len);
+        }
+        bound(&mut self.apart, |apart| apart.path.len());
+        self
+    }
+}
+
+fn bound<T>(list: &mut Vec<T>, length: impl Fn(&T) -> usize) {
+    let mut bytes = 0;
+    let fits = list.iter().take(Summary::MOST).take_while(|item| {
+        bytes += length(item);
+        bytes <= Summary::MOST_BYTES
+    });
+    list.truncate(fits.count());
 }
 
 /// A change that cannot stand in the patch.

@@ -20,7 +20,7 @@ use crate::import::{DEEPEST, Imported};
 use crate::manifest::{Item, Kind, hex, link_leaves, sha256};
 use crate::patch::{self, Side};
 use crate::quote::{in_patch, in_text};
-use crate::{Apart, RunError, Summary};
+use crate::{Apart, Counts, RunError, Summary};
 
 /// Larger files are not compared line by line.
 const LARGEST_TEXT: u64 = 4 << 20;
@@ -78,6 +78,9 @@ pub(crate) fn collect(
     }
     let mut out = writer.end();
     out.summary.refused = refused.end();
+    let count = |names: &Vec<String>| u64::try_from(names.len()).unwrap_or(u64::MAX);
+    let Summary { added, changed, deleted, .. } = &out.summary;
+    out.summary.counts = Counts { added: count(added), changed: count(changed), deleted: count(deleted) };
     Ok(out)
 }
 

@@ -29,7 +29,9 @@ mod store;
 mod workspace;
 
 pub use beneath::read_beneath;
-pub use call::{Apart, Done, Executed, FileCall, Opening, ProgramCall, RunError, RunResult, Summary, Watch};
+pub use call::{
+    Apart, Counts, Done, Executed, FileCall, Opening, ProgramCall, RunError, RunResult, Summary, Watch,
+};
 pub use clean::clean;
 pub use event::{Channel, Event};
 pub use gc::{Cleared, Ended as EndedRun, Removed, gc};

@@ -146,9 +146,9 @@ impl Run {
             None => format!(
                 "{stop}: {} calls, {} files added, {} changed, {} deleted",
                 self.done.load(Ordering::Relaxed),
-                changes.added.len(),
-                changes.changed.len(),
-                changes.deleted.len(),
+                changes.counts.added,
+                changes.counts.changed,
+                changes.counts.deleted,
             ),
             Some(e) => format!("{stop}: the changes could not be collected: {}", e.told()),
         };
@@ -162,11 +162,12 @@ impl Run {
     fn collect(&self) -> Result<Summary, RunError> {
         let Changes { summary, patch, artifacts } =
             self.workspace.collect(&self.limits, &mut |bytes| self.record.artifact(bytes))?;
+        let summary = summary.bounded();
         let patch_sha256 = self.record.patch(&patch)?;
         self.record.append(&Event::Collect {
-            added: count(&summary.added),
-            changed: count(&summary.changed),
-            deleted: count(&summary.deleted),
+            added: summary.counts.added,
+            changed: summary.counts.changed,
+            deleted: summary.counts.deleted,
             refused: summary.refused.clone(),
             artifacts,
             patch_sha256,
@@ -177,6 +178,7 @@ impl Run {
     fn masked(&self, summary: Summary) -> Summary {
         let all = |names: Vec<String>| names.iter().map(|n| self.mask(n)).collect();
         Summary {
+            counts: summary.counts,
             added: all(summary.added),
             changed: all(summary.changed),
             deleted: all(summary.deleted),
@@ -442,10 +444,6 @@ fn meta_of(id: &RunId, opening: &Opening<'_>) -> Map<String, Value> {
     meta
 }
 
-fn count(names: &[String]) -> u64 {
-    u64::try_from(names.len()).unwrap_or(u64::MAX)
-}
-
 fn millis(since: Instant) -> u64 {
     u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
 }
@@ -528,6 +526,24 @@ mod tests {
         assert_eq!(place.result(&id)["chain_head"], result.chain_head.as_str());
         let patch = std::fs::read_to_string(place.store().join(&id).join("changes.patch")).unwrap();
         assert!(patch.contains("+[masked:TOKEN]\n"), "{patch}");
+    }
+
+    /// A guest chooses how many names there are and how long; its record must stay one that can be read.
+    #[test]
+    fn a_flood_of_long_names_leaves_a_record_that_verifies() {
+        let place = Place::new();
+        let run = place.run();
+        let id = run.id().to_owned();
+        let folder = run.dir().join("workspace").join("d".repeat(250)).join("e".repeat(250));
+        std::fs::create_dir_all(&folder).unwrap();
+        for n in 0..12_000 {
+            std::fs::write(folder.join(format!("{n:0>200}")), "").unwrap();
+        }
+        let result = wait(run.finish(StopReason::Finished, "", 0)).unwrap();
+        assert_eq!(result.changes.counts.added, 12_000);
+        assert!(result.changes.added.len() < 10_000, "{}", result.changes.added.len());
+        assert_eq!(place.result(&id)["changes"]["counts"]["added"], 12_000);
+        assert_eq!(crate::list(&place.store()).unwrap().runs[0].changes, Some(12_000));
     }
 
     #[test]

@@ -163,8 +163,8 @@ fn listed(run: &Folder, id: &RunId, running: bool) -> Listed {
     let meta = record::json(run, "meta.json").unwrap_or_default();
     let result = record::json(run, "result.json").unwrap_or_default();
     let text = |v: &Value| v.as_str().map(str::to_owned);
-    let many = |key: &str| result["changes"][key].as_array().map_or(0, Vec::len);
-    let all = many("added") + many("changed") + many("deleted");
+    let many = |key: &str| result["changes"]["counts"][key].as_u64().unwrap_or_default();
+    let all = many("added").saturating_add(many("changed")).saturating_add(many("deleted"));
     // Without a sandbox, or interrupted, nothing was compared.
     let compared = result["sandbox"].is_object() && result["changes"].is_object();
     Listed {
@@ -176,6 +176,6 @@ fn listed(run: &Folder, id: &RunId, running: bool) -> Listed {
         stop: text(&result["stop"]),
         calls: result["calls"].as_u64(),
         duration_ms: result["duration_ms"].as_u64(),
-        changes: compared.then(|| u64::try_from(all).unwrap_or(u64::MAX)),
+        changes: compared.then_some(all),
     }
 }

@@ -78,7 +78,7 @@ impl Cgroup {
 
     /// What it holds of what could be held otherwise.
     pub(crate) fn held(&self) -> Held {
-        Held { memory: self.holds("memory"), cores: self.holds("cpu") }
+        Held { memory: self.holds("memory"), processes: self.holds("pids"), cores: self.holds("cpu") }
     }
 
     /// Whether a limit of this controller is in force.

@@ -650,7 +650,7 @@ mod tests {
     #[test]
     fn both_variants_compile_to_programs_the_kernel_takes() {
         for has in [true, false] {
-            let program = allow_list(Held { memory: has, cores: has }).unwrap();
+            let program = allow_list(Held { memory: has, processes: has, cores: has }).unwrap();
             assert!(program.len() < 4096, "{} instructions", program.len());
         }
         assert!(!absent().unwrap().is_empty());

@@ -147,7 +147,7 @@ impl Forker {
         };
         let mut cgroup = Cgroup::make(launch.id, &launch.backend, &launch.bounds);
         let held = cgroup.held();
-        let bounds = Bounds { weigh: !held.memory, ..launch.bounds.clone() };
+        let bounds = Bounds { weigh: !held.memory, tally: !held.processes, ..launch.bounds.clone() };
         let launch = &Launch { bounds, ..launch.clone() };
         let (go_read, mut go_write) = io::pipe().map_err(during("make a pipe"))?;
         let (mut status_read, status_write) = io::pipe().map_err(during("make a pipe"))?;

@@ -388,7 +388,7 @@ pub(crate) fn enter_machine(root: &Path, bounds: &Bounds) -> io::Result<()> {
         sys::set_limit(libc::RLIMIT_MEMLOCK, 64 << 10, 64 << 10).during("set the limits")?;
         take_id(GUEST_ID).during("take the guest's ids")?;
         // The machine's own group and size hold both.
-        seal_namespace(bounds, Held { memory: true, cores: true })
+        seal_namespace(bounds, Held { memory: true, processes: true, cores: true })
     };
     entered().map_err(|f| io::Error::other(format!("{}: {}", f.doing, f.source)))
 }
@@ -403,8 +403,9 @@ pub(crate) fn give_up_rights() -> io::Result<()> {
 /// Gives up everything: the last steps of the namespace tier, in the order the kernel asks for.
 fn seal_namespace(bounds: &Bounds, held: Held) -> Result<(), Failure> {
     sys::set_limit(libc::RLIMIT_FSIZE, bounds.file_bytes, bounds.file_bytes).during("bound file sizes")?;
-    // The user namespace counts its own processes: init and the helpers of a call come on top.
-    let processes = u64::from(bounds.processes) + 8;
+    // The user namespace counts its own processes: init and the helpers of a call come on top, and some more, so
+    // that what tells of the bound (a cgroup, or init) strikes first.
+    let processes = u64::from(bounds.processes) + 24;
     sys::set_limit(libc::RLIMIT_NPROC, processes, processes).during("bound processes")?;
     sys::new_session().during("leave the session")?;
     set_dumpable_behavior(DumpableBehavior::NotDumpable).during("forbid tracing of init")?;

@@ -102,6 +102,9 @@ pub(crate) struct Bounds {
     /// No cgroup counts memory: init adds up what processes hold.
     #[serde(default)]
     pub(crate) weigh: bool,
+    /// No cgroup counts processes: init does.
+    #[serde(default)]
+    pub(crate) tally: bool,
 }
 
 /// What cgroup limits a sandbox has.
@@ -119,6 +122,7 @@ pub(crate) struct CgroupSeen {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Held {
     pub(crate) memory: bool,
+    pub(crate) processes: bool,
     pub(crate) cores: bool,
 }
 
@@ -149,6 +153,7 @@ impl Bounds {
             tmp: limits.tmp,
             files: limits.files,
             weigh: false,
+            tally: false,
         }
     }
 }

@@ -355,9 +355,11 @@ fn limits(tier: Tier, seen: &Outside, bounds: &Bounds) -> Vec<Layer> {
             ),
         ),
         (_, true) => layer("processes", true, format!("{} by {by} and rlimit", bounds.processes)),
-        (_, false) => {
-            layer("processes", true, format!("{} by rlimit of the user namespace", bounds.processes))
-        }
+        (_, false) => layer(
+            "processes",
+            true,
+            format!("{} counted by init every 100 ms, and by rlimit of the user namespace", bounds.processes),
+        ),
     });
     layers.push(if has("cpu") {
         layer("cores", true, format!("{} by {by}", bounds.cores))

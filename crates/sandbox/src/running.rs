@@ -250,6 +250,7 @@ fn stopped_by(end: &End, before: Option<Counters>, after: Option<Counters>) -> S
         Ended::Exit(0) => StoppedBy::Exit,
         _ if end.out_of_memory || rose(|c| c.oom_kills) => StoppedBy::Memory,
         _ if rose(|c| c.forks_refused) => StoppedBy::Processes,
+        _ if end.disk_full => StoppedBy::Disk,
         Ended::Exit(_) | Ended::NotStarted(_) => StoppedBy::Exit,
         Ended::Signal(libc::SIGXCPU) => StoppedBy::Cpu,
         Ended::Signal(libc::SIGXFSZ) => StoppedBy::Disk,

@@ -63,6 +63,9 @@ pub(crate) struct End {
     /// The guest's own memory bound struck, or its own kernel killed for memory.
     #[serde(default)]
     pub(crate) out_of_memory: bool,
+    /// The guest has filled a disk that is its own.
+    #[serde(default)]
+    pub(crate) disk_full: bool,
 }
 
 /// What init measured about itself before any guest code ran.

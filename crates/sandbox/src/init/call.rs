@@ -277,6 +277,7 @@ impl Running {
             background: self.background,
             too_many_processes: self.too_many,
             out_of_memory: self.too_much,
+            disk_full: false,
         };
         (rest, end)
     }

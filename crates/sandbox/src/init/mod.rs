@@ -117,7 +117,8 @@ impl Init {
             Walls::Shared => Some(Attributes::listen()?),
         };
         let hello = measure::measure(&place)?;
-        let (count, adopts) = (hello.gvisor || place.walls == Walls::Shared, !hello.subreaper);
+        let count = hello.gvisor || place.walls == Walls::Shared || bounds.tally;
+        let adopts = !hello.subreaper;
         let mut init = Init {
             channel_in,
             channel_out,
@@ -234,6 +235,7 @@ impl Init {
                             background: 0,
                             too_many_processes: false,
                             out_of_memory: false,
+                            disk_full: false,
                         };
                         self.send_end(frame.call, &end)
                     }
@@ -333,6 +335,7 @@ impl Init {
                     end.out_of_memory |= now.oom_kills > before.oom_kills;
                     // What was killed for memory is not told as anything else.
                     end.too_many_processes |= !end.out_of_memory && now.forks_refused > before.forks_refused;
+                    end.disk_full = disk_is_full(&self.place.workspace);
                 }
                 for (kind, piece) in rest {
                     self.send(&Frame::new(kind, id, piece))?;
@@ -351,6 +354,13 @@ impl Init {
     fn send(&mut self, frame: &Frame) -> io::Result<()> {
         io::PipeWriter::from(self.channel_out.try_clone()?).write_all(&frame.encode())
     }
+}
+
+/// Whether nothing more goes onto the disk of a machine, which is the guest's alone.
+fn disk_is_full(workspace: &std::path::Path) -> bool {
+    const ROOM: u64 = 64 << 10;
+    rustix::fs::statvfs(workspace)
+        .is_ok_and(|seen| seen.f_bavail.saturating_mul(seen.f_frsize) < ROOM || seen.f_favail == 0)
 }
 
 struct Ready {

@@ -85,6 +85,7 @@ fn live() -> io::Result<()> {
             background: 0,
             too_many_processes: false,
             out_of_memory: false,
+            disk_full: false,
         };
         send(&port, Kind::End, &serde_json::to_vec(&end)?)?;
         // The host ends the machine when it has heard; a port that closed says the same.

@@ -163,6 +163,7 @@ async fn run(
         workspace: out,
         bounds: Bounds {
             weigh: false,
+            tally: false,
             cpu_s: PATIENCE.as_secs() * 4,
             cores: 64,
             memory: 3 << 30,

@@ -162,6 +162,7 @@ pub(crate) fn probe_launch(vm: Vm) -> Launch {
         workspace: PathBuf::from("/"),
         bounds: Bounds {
             weigh: false,
+            tally: false,
             cpu_s: 10,
             cores: 1,
             memory: 256 << 20,

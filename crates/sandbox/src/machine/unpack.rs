@@ -279,6 +279,7 @@ mod tests {
             tmp: 1,
             files: 10,
             weigh: false,
+            tally: false,
         }
     }
 

@@ -11,6 +11,7 @@ mod limits;
 mod lost;
 mod refusal;
 mod teardown;
+mod told;
 mod view;
 mod walls;
 

@@ -13,6 +13,8 @@ mod machine;
 #[expect(dead_code, reason = "what only the limits of the other tiers look at")]
 #[path = "../it/teardown.rs"]
 mod teardown;
+#[path = "../it/told.rs"]
+mod told;
 #[path = "../it/view.rs"]
 mod view;
 

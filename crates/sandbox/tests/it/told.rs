@@ -1,0 +1,65 @@
+//! What ended a call is told apart, and it is told from causes, whatever the program prints or returns.
+
+use std::time::Duration;
+
+use policy::StoppedBy;
+use sandbox::Ended;
+
+use crate::{Inside, on_every_tier, shell};
+
+on_every_tier! {
+    fn r38_memory_is_told_as_memory(inside: &Inside) {
+        let inside = &Inside::with(inside.tier, |plan| plan.limits.memory = 192 << 20);
+        let ran = inside.python("import os
+for _ in range(6):
+    if os.fork() == 0:
+        b = bytearray(64 << 20)
+        import time; time.sleep(20); os._exit(0)
+os._exit(max(os.wait()[1] for _ in range(6)) and 1)");
+        assert_eq!(ran.outcome.stopped_by, StoppedBy::Memory, "{:?} {}", ran.outcome, ran.err);
+    }
+
+    fn r39_processes_are_told_as_processes(inside: &Inside) {
+        let inside = &Inside::with(inside.tier, |plan| plan.limits.processes = 24);
+        let ran = inside.sh("for i in $(seq 60); do sleep 20 & done; exit 3");
+        assert_eq!(ran.outcome.stopped_by, StoppedBy::Processes, "{:?} {}", ran.outcome, ran.err);
+    }
+
+    fn output_is_told_as_output(inside: &Inside) {
+        let ran = inside.call(shell("yes"), b"", Duration::from_secs(30), 1 << 16);
+        assert_eq!(ran.outcome.stopped_by, StoppedBy::Output, "{:?}", ran.outcome);
+    }
+
+    fn time_is_told_as_timeout(inside: &Inside) {
+        let ran = inside.call(shell("sleep 60"), b"", Duration::from_millis(800), 1 << 16);
+        assert_eq!(ran.outcome.stopped_by, StoppedBy::Timeout, "{:?}", ran.outcome);
+    }
+
+    fn processor_time_is_told_as_cpu(inside: &Inside) {
+        let inside = &Inside::with(inside.tier, |plan| plan.limits.cpu = Duration::from_secs(1));
+        let ran = inside.call(shell("while :; do :; done"), b"", Duration::from_secs(40), 1 << 16);
+        assert_eq!(ran.outcome.stopped_by, StoppedBy::Cpu, "{:?}", ran.outcome);
+    }
+
+    fn a_file_beyond_the_bound_is_told_as_disk(inside: &Inside) {
+        let inside = &Inside::with(inside.tier, |plan| plan.limits.disk = 32 << 20);
+        let ran = inside.sh("exec head -c 64m /dev/zero > big");
+        assert_eq!(ran.outcome.stopped_by, StoppedBy::Disk, "{:?} {}", ran.outcome, ran.err);
+    }
+
+    fn a_crash_is_told_as_a_signal(inside: &Inside) {
+        let ran = inside.sh("kill -SEGV $$");
+        assert_eq!((ran.outcome.stopped_by, ran.outcome.ended), (StoppedBy::Signal, Ended::Signal(11)));
+    }
+
+    /// R56 of the words: 137 is what a shell says of a killed program, and what any program may say of itself.
+    fn an_exit_code_of_137_is_an_exit(inside: &Inside) {
+        let ran = inside.sh("echo 'Killed: out of memory'; exit 137");
+        assert_eq!((ran.outcome.stopped_by, ran.outcome.ended), (StoppedBy::Exit, Ended::Exit(137)));
+    }
+
+    fn a_kill_by_the_guest_itself_is_a_signal_and_no_bound(inside: &Inside) {
+        let ran = inside.sh("kill -KILL $$");
+        assert_eq!((ran.outcome.stopped_by, ran.outcome.ended), (StoppedBy::Signal, Ended::Signal(9)));
+    }
+}

@@ -1,10 +1,11 @@
 //! What happens, as it happens: a line for each call, a bar for a long import.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use runs::{Cancel, Watch};
+use policy::Ceiling;
+use runs::{Cancel, Waiting, Watch};
 use serde_json::Value;
 
 use crate::render::{self, is_terminal, note, one_line};
@@ -102,6 +103,32 @@ pub(crate) fn import_bar(cancel: &Cancel) -> impl Fn(u64, u64) -> bool + Sync {
         }
         !cancel.is_cancelled()
     }
+}
+
+/// A line for each change while a run waits for room; it says each time whether to go on.
+pub(crate) fn waiting(cancel: &Cancel, ceiling: &Ceiling) -> impl Fn(&Waiting) -> bool + Sync {
+    let (cancel, ceiling) = (cancel.clone(), ceiling.clone());
+    let last = Mutex::new(None);
+    move |seen| {
+        let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+        if last.replace(*seen) != Some(*seen) {
+            note(&room(seen, &ceiling));
+        }
+        !cancel.is_cancelled()
+    }
+}
+
+fn room(seen: &Waiting, ceiling: &Ceiling) -> String {
+    format!(
+        "waiting  for room under the ceiling: {} of {} sandboxes, {} of {} MiB, {} of {} cores taken; {} before this one",
+        seen.running,
+        ceiling.sandboxes,
+        seen.memory >> 20,
+        ceiling.memory >> 20,
+        seen.cores,
+        ceiling.cores,
+        seen.before
+    )
 }
 
 #[cfg(test)]

@@ -12,11 +12,14 @@ use crate::network::{is_label, parse_port};
 use crate::shown::shown;
 use crate::value::items;
 use crate::{
-    Budget, CallLimits, Code, EnvName, Faults, HostRule, Limits, ShapeError, Surroundings, Tier, TierChoice,
+    Budget, CallLimits, Ceiling, Code, EnvName, Faults, HostRule, Limits, ShapeError, Surroundings, Tier,
+    TierChoice,
 };
 
 pub(crate) use raw::SCHEMA;
-use raw::{RawBudget, RawCall, RawDeployment, RawIsolation, RawLimits, RawModel, RawRecords, RawShell};
+use raw::{
+    RawBudget, RawCall, RawCeiling, RawDeployment, RawIsolation, RawLimits, RawModel, RawRecords, RawShell,
+};
 
 /// Everything the operator decides. A Guild can only narrow it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -37,6 +40,8 @@ pub struct Deployment {
     pub secrets: Vec<EnvName>,
     /// What a run may spend.
     pub budget: Budget,
+    /// What all runs may take at the same time.
+    pub ceiling: Ceiling,
     /// Where records go.
     pub records: Records,
 }
@@ -124,6 +129,8 @@ impl Deployment {
             d.secrets.push(name);
         }
         read_budget(&mut d.budget, raw.budget.unwrap_or_default(), &mut doc);
+        read_ceiling(&mut d.ceiling, raw.ceiling.unwrap_or_default(), &mut doc);
+        d.ceiling.check(&d.limits, &mut doc);
         d.records.read(raw.records.unwrap_or_default(), &mut doc);
         doc.finish(d)
     }
@@ -211,6 +218,32 @@ fn read_limits(limits: &mut Limits, raw: RawLimits, doc: &mut Document<'_>) {
     set(&mut limits.disk, doc.size("limits.disk", raw.disk));
     set(&mut limits.tmp, doc.size("limits.tmp", raw.tmp));
     set(&mut limits.files, raw.files);
+}
+
+fn read_ceiling(ceiling: &mut Ceiling, raw: RawCeiling, doc: &mut Document<'_>) {
+    set(&mut ceiling.sandboxes, doc.count("ceiling.sandboxes", raw.sandboxes));
+    set(&mut ceiling.memory, doc.size("ceiling.memory", raw.memory));
+    set(&mut ceiling.cores, doc.count("ceiling.cores", raw.cores));
+}
+
+impl Ceiling {
+    /// A run that finds no room even alone would wait for ever. Told at the key that is not as it was given.
+    fn check(&self, limits: &Limits, doc: &mut Document<'_>) {
+        let usual = Ceiling::default();
+        for (key, fits, lowered) in [
+            ("memory", limits.memory <= self.memory, self.memory < usual.memory),
+            ("cores", limits.cores <= self.cores, self.cores < usual.cores),
+        ] {
+            if fits {
+                continue;
+            }
+            let (at, than, help) = match lowered {
+                true => ("ceiling", "less than `limits", format!("raise it, or lower `limits.{key}`")),
+                false => ("limits", "more than `ceiling", format!("lower it, or raise `ceiling.{key}`")),
+            };
+            doc.bad(&format!("{at}.{key}"), format!("is {than}.{key}`: no run would ever start"), help);
+        }
+    }
 }
 
 fn read_call(call: &mut CallLimits, raw: RawCall, doc: &mut Document<'_>) {
@@ -318,6 +351,7 @@ impl Default for Deployment {
             network: Vec::new(),
             secrets: Vec::new(),
             budget: Budget::default(),
+            ceiling: Ceiling::default(),
             records: Records {
                 dir: PathBuf::from("data"),
                 keep: Duration::from_secs(30 * 24 * 3600),

@@ -8,8 +8,8 @@ use serde::Serialize;
 use crate::command;
 use crate::shown::shown;
 use crate::{
-    Budget, CallLimits, Code, Decision, Deployment, EnvName, Fault, Faults, Generation, Guild, HostRule,
-    Isolation, Limits, Role, RoleName, Shell, Tool,
+    Budget, CallLimits, Ceiling, Code, Decision, Deployment, EnvName, Fault, Faults, Generation, Guild,
+    HostRule, Isolation, Limits, Role, RoleName, Shell, Tool,
 };
 
 /// What a run may do.
@@ -19,6 +19,8 @@ pub struct Grant {
     pub isolation: Isolation,
     /// Bounds of the sandbox.
     pub limits: Limits,
+    /// What this run and all others may take at the same time: always the deployment's.
+    pub ceiling: Ceiling,
     /// Bounds of a call.
     pub call: CallLimits,
     /// The shell tools: always the deployment's.
@@ -93,6 +95,7 @@ impl Grant {
         Grant {
             isolation: d.isolation.clone(),
             limits: d.limits.clone(),
+            ceiling: d.ceiling.clone(),
             call: d.call.clone(),
             shell: d.shell.clone(),
             // Nothing holds a destination in this version, so none is granted whatever the deployment says.

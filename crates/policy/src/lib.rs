@@ -43,7 +43,7 @@ pub use fault::{Code, Fault, Faults, Place};
 pub use grant::{Grant, RoleGrant};
 pub use guild::{Generation, Guild, Role};
 pub use kind::{SchemaKind, UnknownKind, schema};
-pub use limits::{CallLimits, Limits};
+pub use limits::{CallLimits, Ceiling, Limits};
 pub use name::{EnvName, GuildPath, RoleName};
 pub use network::HostRule;
 pub use shape::{ShapeError, check_shape};

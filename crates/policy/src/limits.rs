@@ -36,6 +36,23 @@ pub struct CallLimits {
     pub to_model: usize,
 }
 
+/// What all runs of a deployment may take at the same time.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Ceiling {
+    /// Runs with a sandbox.
+    pub sandboxes: u32,
+    /// Bytes: their `limits.memory` together.
+    pub memory: u64,
+    /// Their `limits.cores` together.
+    pub cores: u32,
+}
+
+impl Default for Ceiling {
+    fn default() -> Self {
+        Ceiling { sandboxes: 8, memory: 16 << 30, cores: 16 }
+    }
+}
+
 impl Default for Limits {
     fn default() -> Self {
         Limits {

@@ -8,6 +8,7 @@ use policy::{Grant, StopReason};
 use sandbox::{Ended, FileOp, Outcome, Report};
 use serde::Serialize;
 
+use crate::ceiling::Waiting;
 use crate::quote::in_text;
 
 /// Somebody who looks on while a run goes.
@@ -29,6 +30,8 @@ pub struct Opening<'a> {
     pub meta: serde_json::Map<String, serde_json::Value>,
     /// Told how the import goes: files and bytes so far. Says whether to go on.
     pub progress: &'a (dyn Fn(u64, u64) -> bool + Sync),
+    /// Told again and again while there is no room under the ceiling. Says whether to go on.
+    pub waiting: &'a (dyn Fn(&Waiting) -> bool + Sync),
     /// Told every event after it was written, as it was written.
     pub watch: Option<Watch>,
 }

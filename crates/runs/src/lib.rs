@@ -8,6 +8,7 @@
 
 mod beneath;
 mod call;
+mod ceiling;
 mod clean;
 mod collect;
 mod event;
@@ -32,6 +33,7 @@ pub use beneath::read_beneath;
 pub use call::{
     Apart, Counts, Done, Executed, FileCall, Opening, ProgramCall, RunError, RunResult, Summary, Watch,
 };
+pub use ceiling::Waiting;
 pub use clean::clean;
 pub use event::{Channel, Event};
 pub use gc::{Cleared, Ended as EndedRun, Removed, gc};

@@ -21,6 +21,7 @@ use sandbox::{Ended, Host, Plan, Report, Running, SandboxError};
 use serde_json::{Map, Value, json};
 
 use crate::call::Watch;
+use crate::ceiling::{self, Place};
 use crate::clean::{clean, cut};
 use crate::hold::Hold;
 use crate::{Apart, Changes, Event, Mask, Opening, Record, RunError, RunId, RunResult, Summary, Workspace};
@@ -47,6 +48,8 @@ pub struct Run {
     ended: bool,
     /// Says to others that somebody works here, until the last file is written.
     _hold: Arc<Hold>,
+    /// Room for its sandbox under the ceiling; free again when that is gone.
+    place: Option<Place>,
 }
 
 impl Run {
@@ -129,6 +132,7 @@ impl Run {
             self.report = running.destroy().await;
             destroy_ms = Some(millis(begun));
         }
+        self.place = None;
         // A guest that worked on a copy may have left something that nobody can bring out: that is no run without
         // changes.
         if let Some(reason) = self.report.not_collected.clone() {
@@ -267,6 +271,7 @@ struct Beginning {
     started: Instant,
     over: bool,
     hold: Arc<Hold>,
+    place: Option<Place>,
 }
 
 impl Beginning {
@@ -282,12 +287,17 @@ impl Beginning {
             id,
             dir,
             hold: Arc::new(hold),
+            place: None,
         })
     }
 
     async fn start(&mut self, host: &Host, opening: &Opening<'_>) -> Result<(Workspace, Running), RunError> {
         let grant = opening.grant;
         let workspace = self.import(opening)?;
+        let place =
+            ceiling::enter(opening.store, &self.id, &grant.ceiling, &grant.limits, opening.waiting).await?;
+        self.meta.insert("waited_ms".to_owned(), json!(place.waited.as_millis()));
+        self.place = Some(place);
         let plan = Plan {
             tier: grant.isolation.tier,
             floor: grant.isolation.floor,
@@ -339,7 +349,7 @@ impl Beginning {
     }
 
     fn run(
-        &self,
+        &mut self,
         opening: &Opening<'_>,
         workspace: Workspace,
         record: Record,
@@ -361,6 +371,7 @@ impl Beginning {
             started: self.started,
             ended: false,
             _hold: Arc::clone(&self.hold),
+            place: self.place.take(),
         }
     }
 
@@ -378,7 +389,7 @@ impl Beginning {
                 "the sandbox could not be started"
             }
             RunError::Import { .. } => "the source was not taken in",
-            RunError::Cancelled => "the import was ended by the user",
+            RunError::Cancelled => "ended by the user before it began",
             RunError::Io { .. } => "the run's own files failed",
         };
         self.give_up(stop, &format!("{what}: {}", e.told()))
@@ -454,17 +465,17 @@ mod tests {
     use crate::{Cancel, ProgramCall, Standing, verify};
     use policy::{Deployment, Grant, Tier};
 
-    struct Place {
+    struct Rig {
         dir: tempfile::TempDir,
         grant: Grant,
     }
 
-    impl Place {
-        fn new() -> Place {
+    impl Rig {
+        fn new() -> Rig {
             let dir = tempfile::tempdir().unwrap();
             std::fs::create_dir(dir.path().join("source")).unwrap();
             std::fs::write(dir.path().join("source/file"), "x\n").unwrap();
-            Place { dir, grant: Grant::without_guild(&Deployment::default()) }
+            Rig { dir, grant: Grant::without_guild(&Deployment::default()) }
         }
 
         fn store(&self) -> PathBuf {
@@ -481,6 +492,7 @@ mod tests {
                 mask: Vec::new(),
                 meta: Map::new(),
                 progress: &|_, _| true,
+                waiting: &|_| true,
                 watch: None,
             };
             then(Beginning::new(&opening).unwrap(), opening)
@@ -516,7 +528,7 @@ mod tests {
 
     #[test]
     fn a_finished_run_has_a_whole_record_and_its_patch() {
-        let place = Place::new();
+        let place = Rig::new();
         let run = place.run();
         let id = run.id().to_owned();
         std::fs::write(run.dir().join("workspace/new tok-123456"), "tok-123456\n").unwrap();
@@ -531,7 +543,7 @@ mod tests {
     /// A guest chooses how many names there are and how long; its record must stay one that can be read.
     #[test]
     fn a_flood_of_long_names_leaves_a_record_that_verifies() {
-        let place = Place::new();
+        let place = Rig::new();
         let run = place.run();
         let id = run.id().to_owned();
         let folder = run.dir().join("workspace").join("d".repeat(250)).join("e".repeat(250));
@@ -548,7 +560,7 @@ mod tests {
 
     #[test]
     fn a_dropped_run_has_a_whole_record() {
-        let place = Place::new();
+        let place = Rig::new();
         let run = place.run();
         let id = run.id().to_owned();
         drop(run);
@@ -557,7 +569,7 @@ mod tests {
 
     #[test]
     fn a_panic_leaves_a_whole_record() {
-        let place = Place::new();
+        let place = Rig::new();
         let run = place.run();
         let id = run.id().to_owned();
         let died = std::thread::spawn(move || {
@@ -570,14 +582,14 @@ mod tests {
 
     #[test]
     fn a_run_given_up_while_it_opens_has_a_whole_record() {
-        let place = Place::new();
+        let place = Rig::new();
         let id = place.beginning(|beginning, _| beginning.id.to_string());
         assert_eq!(place.result(&id)["stop"], "cancelled");
     }
 
     #[test]
     fn a_refusal_is_a_whole_record_with_its_reason() {
-        let place = Place::new();
+        let place = Rig::new();
         let pipe = place.dir.path().join("source/pipe");
         rustix::fs::mknodat(rustix::fs::CWD, pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
         let id = place.beginning(|mut beginning, opening| {
@@ -593,7 +605,7 @@ mod tests {
 
     #[test]
     fn a_call_without_a_sandbox_is_in_the_record_with_its_loss() {
-        let place = Place::new();
+        let place = Rig::new();
         let run = place.run();
         let id = run.id().to_owned();
         let call = ProgramCall {
@@ -615,7 +627,7 @@ mod tests {
     /// What is lost is not told as a run that changed nothing.
     #[test]
     fn results_that_cannot_be_brought_out_are_an_error_and_in_the_record() {
-        let place = Place::new();
+        let place = Rig::new();
         let mut run = place.run();
         let id = run.id().to_owned();
         run.report.not_collected = Some("the machine was lost".to_owned());
@@ -632,7 +644,7 @@ mod tests {
 
     #[test]
     fn an_open_run_is_held_and_a_finished_one_is_not() {
-        let place = Place::new();
+        let place = Rig::new();
         let run = place.run();
         let id = run.id().to_owned();
         let clear = || crate::gc(&place.store(), std::time::Duration::ZERO, 0, false).unwrap();
@@ -647,7 +659,7 @@ mod tests {
     #[test]
     fn folders_of_runs_are_private() {
         use std::os::unix::fs::PermissionsExt;
-        let place = Place::new();
+        let place = Rig::new();
         let run = place.run();
         for dir in [run.dir().to_owned(), place.store()] {
             assert_eq!(std::fs::metadata(dir).unwrap().permissions().mode() & 0o777, 0o700);

@@ -26,6 +26,7 @@ pub(crate) fn exec(args: &Exec) -> anyhow::Result<ExitCode> {
     let mask = deploy::model_key(&deployed.deployment).ok().flatten().into_iter().collect();
     let cancel = signal::cancel()?;
     let progress = live::import_bar(&cancel);
+    let waiting = live::waiting(&cancel, &deployed.deployment.ceiling);
     let mut meta = serde_json::Map::new();
     meta.insert("command".to_owned(), "exec".into());
     let opening = Opening {
@@ -36,6 +37,7 @@ pub(crate) fn exec(args: &Exec) -> anyhow::Result<ExitCode> {
         mask,
         meta,
         progress: &progress,
+        waiting: &waiting,
         watch: None,
     };
     let (executed, result) = super::runtime()?.block_on(async {

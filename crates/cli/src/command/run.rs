@@ -38,6 +38,7 @@ pub(crate) fn run(args: &Run) -> anyhow::Result<ExitCode> {
         told(&format!("model    {}", client.at()));
         let seen = probe(&client, deployed.deployment.model.min_context, &cancel).await;
         let progress = live::import_bar(&cancel);
+        let waiting = live::waiting(&cancel, &deployed.deployment.ceiling);
         let opening = Opening {
             grant: &grant,
             store: &deployed.store,
@@ -46,6 +47,7 @@ pub(crate) fn run(args: &Run) -> anyhow::Result<ExitCode> {
             mask: key.into_iter().collect(),
             meta: meta(&deployed, &guild, &task, seen.as_ref()),
             progress: &progress,
+            waiting: &waiting,
             watch: (!args.quiet).then(live::watch),
         };
         let run = runs::Run::open(&host, opening).await?;

@@ -208,3 +208,43 @@ fn closed_streams_do_not_change_the_outcome() {
         place.assert_whole("finished");
     }
 }
+
+fn somebody_waits(place: &Place) -> bool {
+    let mut files = std::fs::read_dir(place.path("data/ceiling")).unwrap();
+    files.any(|file| file.unwrap().path().extension() == Some("waits".as_ref()))
+}
+
+/// Two runs of one deployment, room for one: the second says so, waits, and starts when the first is gone.
+#[test]
+fn a_run_waits_for_room_and_says_so() {
+    let place = Place::quick();
+    place.write("oubliette.toml", "[ceiling]\nsandboxes = 1\n");
+    let first = started(&place, &mut place.exec_command(&[], &SLEEPER));
+    let second = begun(&mut place.exec_command(&[], &["echo", "second"]));
+    until("the second waits", || somebody_waits(&place));
+    first.signal(Signal::INT);
+    assert_eq!(first.ended().code, Some(5));
+    let ran = second.ended();
+    assert_eq!((ran.code, ran.out.as_str()), (Some(0), "second\n"), "{ran:?}");
+    assert!(ran.err.contains("room under the ceiling: 1 of 1 sandboxes"), "{ran:?}");
+    assert!(place.file_of_run("meta.json")["waited_ms"].as_u64().unwrap() > 0);
+    place.assert_whole("finished");
+}
+
+/// The room of a killed executor is free at once, and Ctrl-C ends the waiting with a whole record.
+#[test]
+fn waiting_for_room_ends_by_ctrl_c_and_by_the_death_of_who_has_it() {
+    let place = Place::quick();
+    place.write("oubliette.toml", "[ceiling]\nsandboxes = 1\n");
+    let first = started(&place, &mut place.exec_command(&[], &SLEEPER));
+    let second = begun(&mut place.exec_command(&[], &["true"]));
+    until("the second waits", || somebody_waits(&place));
+    second.signal(Signal::INT);
+    assert_eq!(second.ended().code, Some(5));
+    place.assert_whole("cancelled");
+    let third = begun(&mut place.exec_command(&[], &["echo", "third"]));
+    until("the third waits", || somebody_waits(&place));
+    first.signal(Signal::KILL);
+    assert_eq!(first.output().status.signal(), Some(9));
+    assert_eq!(third.ended().out, "third\n");
+}

@@ -35,6 +35,8 @@ pub(crate) struct RawDeployment {
     pub(super) secrets: Option<RawSecrets>,
     /// What a run may spend.
     pub(super) budget: Option<RawBudget>,
+    /// What all runs of this deployment may take at the same time.
+    pub(super) ceiling: Option<RawCeiling>,
     /// Where records go.
     pub(super) records: Option<RawRecords>,
 }
@@ -175,6 +177,23 @@ pub(super) struct RawBudget {
     /// Unreadable answers in a row.
     #[schemars(range(min = 1, max = 4_294_967_295_u32), extend("default" = 5))]
     pub(super) format_errors: Option<u64>,
+}
+
+/// What all runs of this deployment may take at the same time; who finds no room waits for it, first come, first
+/// served.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Ceiling")]
+pub(super) struct RawCeiling {
+    /// Runs with a sandbox.
+    #[schemars(range(min = 1, max = 4_294_967_295_u32), extend("default" = 8))]
+    pub(super) sandboxes: Option<u64>,
+    /// Their `limits.memory` together.
+    #[schemars(extend("default" = "16GiB"))]
+    pub(super) memory: Option<RawSize>,
+    /// Their `limits.cores` together.
+    #[schemars(range(min = 1, max = 4_294_967_295_u32), extend("default" = 16))]
+    pub(super) cores: Option<u64>,
 }
 
 /// Where records go.

@@ -83,8 +83,7 @@ fn every_key_of_the_format_arrives() {
 #[test]
 fn what_is_left_out_has_its_default() {
     assert_eq!(parse("").expect("empty"), Deployment::default());
-    let headers =
-        "[model]\n[isolation]\n[limits]\n[call]\n[shell]\n[network]\n[secrets]\n[budget]\n[records]\n";
+    let headers = "[model]\n[isolation]\n[limits]\n[call]\n[shell]\n[network]\n[secrets]\n[budget]\n[ceiling]\n[records]\n";
     assert_eq!(parse(headers).expect("empty tables"), Deployment::default());
 }
 
@@ -297,5 +296,23 @@ fn a_tier_is_accepted_by_itself_or_by_its_surroundings() {
             assert_eq!(tier.accept(floor, Surroundings::Gvisor).is_ok(), t >= f || f <= 2);
             assert!(tier.accept(floor, Surroundings::Microvm).is_ok());
         }
+    }
+}
+
+/// A run that finds no room even alone would wait for ever.
+#[test]
+fn a_ceiling_below_the_bounds_of_one_run_is_a_fault_at_the_key_that_was_changed() {
+    for (text, key) in [
+        ("[ceiling]\nmemory = \"1GiB\"\n", "ceiling.memory"),
+        ("[limits]\nmemory = \"64GiB\"\n", "limits.memory"),
+        ("[ceiling]\ncores = 1\n", "ceiling.cores"),
+        ("[limits]\ncores = 64\n", "limits.cores"),
+    ] {
+        let faults = Deployment::parse("oubliette.toml", text).expect_err(text);
+        let keys: Vec<String> = faults.iter().map(|f| f.key.clone()).collect();
+        assert_eq!(keys, [key], "{text}");
+    }
+    for text in ["[ceiling]\nsandboxes = 0\n", "[ceiling]\nmemory = \"0\"\n", "[ceiling]\nmost = 3\n"] {
+        assert!(Deployment::parse("oubliette.toml", text).is_err(), "{text}");
     }
 }

@@ -185,6 +185,7 @@ async fn open(host: &Host, grant: &Grant, store: &Path) -> Result<Run, RunError>
         mask: Vec::new(),
         meta,
         progress: &|_, _| true,
+        waiting: &|_| true,
         watch: None,
     };
     Run::open(host, opening).await

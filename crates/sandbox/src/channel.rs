@@ -4,9 +4,11 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use policy::Tier;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::unix::pipe;
 use tokio::sync::{Mutex as AsyncMutex, mpsc};
 
@@ -33,13 +35,26 @@ type Calls = Arc<Mutex<HashMap<u32, mpsc::Sender<Arrival>>>>;
 /// An open channel. Reading goes on in a task of its own until the guest's end closes.
 #[derive(Debug)]
 pub(crate) struct Channel {
-    to_guest: AsyncMutex<pipe::Sender>,
+    to_guest: AsyncMutex<ToGuest>,
     calls: Calls,
     reader: tokio::task::JoinHandle<()>,
 }
 
+/// Where frames go to the guest: a pipe or a socket.
+struct ToGuest(Box<dyn AsyncWrite + Send + Sync + Unpin>);
+
+type FromGuest = Box<dyn AsyncRead + Send + Sync + Unpin>;
+
+impl std::fmt::Debug for ToGuest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ToGuest")
+    }
+}
+
 /// The executor's ends of the pipes, and the guest's.
 pub(crate) struct Pipes {
+    /// Whether the channel is sockets.
+    sockets: bool,
     to_guest: OwnedFd,
     from_guest: OwnedFd,
     log: OwnedFd,
@@ -59,24 +74,41 @@ pub(crate) enum ChannelError {
 }
 
 impl Pipes {
-    pub(crate) fn new() -> io::Result<Pipes> {
-        let (in_read, in_write) = io::pipe()?;
-        let (out_read, out_write) = io::pipe()?;
+    pub(crate) fn new(tier: Tier) -> io::Result<Pipes> {
         let (log_read, log_write) = io::pipe()?;
+        // gVisor lets a process open what another of the same id has open, by its number in `/proc`, and an ordinary
+        // user's init shares its id with the guest. A socket cannot be opened again.
+        let sockets = tier == Tier::Gvisor;
+        let pair = || -> io::Result<(OwnedFd, OwnedFd)> {
+            if sockets {
+                let (read, write) = UnixStream::pair()?;
+                return Ok((read.into(), write.into()));
+            }
+            let (read, write) = io::pipe()?;
+            Ok((read.into(), write.into()))
+        };
+        let ((in_read, in_write), (out_read, out_write)) = (pair()?, pair()?);
         Ok(Pipes {
-            to_guest: in_write.into(),
-            from_guest: out_read.into(),
+            sockets,
+            to_guest: in_write,
+            from_guest: out_read,
             log: log_read.into(),
-            theirs: [in_read.into(), out_write.into(), log_write.into()],
+            theirs: [in_read, out_write, log_write.into()],
         })
     }
 
     /// Waits for init's first word, then opens the channel.
     pub(crate) async fn open(self) -> Result<(Hello, Channel), ChannelError> {
-        let Pipes { to_guest, from_guest, log, theirs } = self;
+        let Pipes { sockets, to_guest, from_guest, log, theirs } = self;
         drop(theirs);
-        let to_guest = pipe::Sender::from_owned_fd(nonblocking(to_guest)?)?;
-        let mut from_guest = pipe::Receiver::from_owned_fd(nonblocking(from_guest)?)?;
+        let (to_guest, from_guest) = (nonblocking(to_guest)?, nonblocking(from_guest)?);
+        let (to_guest, mut from_guest): (ToGuest, FromGuest) = if sockets {
+            let socket = |fd: OwnedFd| tokio::net::UnixStream::from_std(fd.into());
+            (ToGuest(Box::new(socket(to_guest)?)), Box::new(socket(from_guest)?))
+        } else {
+            let to_guest = pipe::Sender::from_owned_fd(to_guest)?;
+            (ToGuest(Box::new(to_guest)), Box::new(pipe::Receiver::from_owned_fd(from_guest)?))
+        };
         let mut log = pipe::Receiver::from_owned_fd(nonblocking(log)?)?;
         let mut decoder = Decoder::default();
         let mut buffer = vec![0; PIECE];
@@ -143,7 +175,7 @@ impl Channel {
     }
 
     async fn send(&self, frame: &Frame) -> io::Result<()> {
-        self.to_guest.lock().await.write_all(&frame.encode()).await
+        self.to_guest.lock().await.0.write_all(&frame.encode()).await
     }
 }
 
@@ -155,7 +187,7 @@ impl Drop for Channel {
 
 /// Reads until the guest's end closes or breaks the protocol; then no call gets anything any more.
 async fn read(
-    mut from_guest: pipe::Receiver,
+    mut from_guest: FromGuest,
     mut decoder: Decoder,
     mut buffer: Vec<u8>,
     calls: Calls,

@@ -47,7 +47,7 @@ impl Ready {
 /// Whether a machine starts at all.
 pub(crate) async fn starts(vm: Vm, host: &Host) -> Result<(), Problem> {
     let start = |e: std::io::Error| Problem::Start(e.to_string());
-    let pipes = Pipes::new().map_err(start)?;
+    let pipes = Pipes::new(Tier::Microvm).map_err(start)?;
     let fds: Vec<_> = pipes.theirs.iter().map(std::os::fd::AsFd::as_fd).collect();
     let launch = machine::probe_launch(vm);
     let (id, _tells) = host.launch(|id| Launch { id, ..launch }, &fds).map_err(start)?;
@@ -64,7 +64,7 @@ pub(crate) async fn launch(
 ) -> Result<Ready, Problem> {
     let began = Instant::now();
     let start = |e: std::io::Error| Problem::Start(e.to_string());
-    let pipes = Pipes::new().map_err(start)?;
+    let pipes = Pipes::new(tier).map_err(start)?;
     let (backend, bounds) = (launch.backend.clone(), launch.bounds.clone());
     let fds: Vec<_> = pipes.theirs.iter().map(std::os::fd::AsFd::as_fd).collect();
     let (id, mut tells) = host.launch(|id| Launch { id, ..launch }, &fds).map_err(start)?;

@@ -7,6 +7,7 @@
 use std::ffi::CString;
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use rustix::event::PollFlags;
@@ -39,7 +40,7 @@ pub(super) struct Running {
     stdin: Option<(PipeWriter, Vec<u8>, usize)>,
     stdout: Option<PipeReader>,
     stderr: Option<PipeReader>,
-    status: Option<PipeReader>,
+    status: Option<UnixStream>,
     status_bytes: Vec<u8>,
     /// What tells a process that holds our pipes: their inode numbers.
     pipes: [u64; 2],
@@ -68,7 +69,8 @@ pub(super) fn start(
     let (in_read, in_write) = io::pipe()?;
     let (out_read, out_write) = io::pipe()?;
     let (err_read, err_write) = io::pipe()?;
-    let (status_read, status_write) = io::pipe()?;
+    // A socket: it cannot be opened again by its number in `/proc`, where an engine lets a guest do that with pipes.
+    let (status_read, status_write) = UnixStream::pair()?;
     let pipes = [inode(&out_write)?, inode(&err_write)?];
     match sys::fork()? {
         Fork::Child => {
@@ -119,9 +121,10 @@ impl Running {
         if let Some((fd, ..)) = &self.stdin {
             fds.push((fd.as_fd(), PollFlags::OUT));
         }
-        for fd in [&self.stdout, &self.stderr, &self.status].into_iter().flatten() {
+        for fd in [&self.stdout, &self.stderr].into_iter().flatten() {
             fds.push((fd.as_fd(), PollFlags::IN));
         }
+        fds.extend(self.status.iter().map(|fd| (fd.as_fd(), PollFlags::IN)));
         fds
     }
 
@@ -302,7 +305,7 @@ fn supervise(
     (bounds, place): (&Bounds, &Place),
     stdin: PipeReader,
     [stdout, stderr]: [PipeWriter; 2],
-    mut status: PipeWriter,
+    mut status: UnixStream,
 ) -> ! {
     let me = rustix::process::getpid();
     let reaper = match rustix::process::set_child_subreaper(Some(me)) {
@@ -336,7 +339,7 @@ fn supervise(
     sys::exit_now(0)
 }
 
-fn tell(status: &mut PipeWriter, ended: Ended, usage: Usage) {
+fn tell(status: &mut UnixStream, ended: Ended, usage: Usage) {
     let mut line = serde_json::to_vec(&Status { ended, usage }).unwrap_or_default();
     line.push(b'\n');
     // Init is gone when this fails, and the sandbox with it.

@@ -28,6 +28,16 @@ struct Inner {
     listeners: Arc<Mutex<HashMap<u64, mpsc::UnboundedSender<Tell>>>>,
     child: Mutex<std::process::Child>,
     cache: OnceLock<PathBuf>,
+    told: OnceLock<Told>,
+}
+
+/// Who hears of work that takes long.
+struct Told(Box<dyn Fn(&str) + Send + Sync>);
+
+impl std::fmt::Debug for Told {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Told")
+    }
 }
 
 /// Enters a helper (forker, guest init) when the program was started as one; returns otherwise.
@@ -94,6 +104,7 @@ impl Host {
             listeners,
             child: Mutex::new(child),
             cache: OnceLock::new(),
+            told: OnceLock::new(),
         })))
     }
 
@@ -101,6 +112,18 @@ impl Host {
     /// it: `/var/cache/oubliette` for root, `~/.cache/oubliette` for others. The first word counts.
     pub fn keep_in(&self, folder: PathBuf) {
         self.0.cache.get_or_init(|| folder);
+    }
+
+    /// Says who hears a line when something is made that takes long and happens once. The first word counts.
+    pub fn hear(&self, told: impl Fn(&str) + Send + Sync + 'static) {
+        self.0.told.get_or_init(|| Told(Box::new(told)));
+    }
+
+    /// Tells such a line.
+    pub(crate) fn tell(&self, what: &str) {
+        if let Some(told) = self.0.told.get() {
+            (told.0)(what);
+        }
     }
 
     /// Where that is, if it was said.

@@ -7,7 +7,7 @@ use crate::exit::Exit;
 use crate::{deploy, render};
 
 pub(crate) fn doctor(args: &Doctor) -> anyhow::Result<ExitCode> {
-    let host = super::host()?;
+    let host = super::host(false)?;
     let deployed = deploy::load(&args.deploy)?;
     let probes = super::runtime()?.block_on(runs::probe(&host))?;
     let isolation = &deployed.deployment.isolation;

@@ -15,7 +15,7 @@ use crate::{deploy, live, render, signal};
 const MAX_STDIN: u64 = 1 << 20;
 
 pub(crate) fn exec(args: &Exec) -> anyhow::Result<ExitCode> {
-    let host = super::host()?;
+    let host = super::host(false)?;
     let deployed = deploy::load(&args.deploy)?;
     let mut grant = Grant::without_guild(&deployed.deployment);
     // A person or a program reads this, not a model: everything that is kept is shown.

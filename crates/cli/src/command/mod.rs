@@ -8,9 +8,12 @@ pub(crate) mod run;
 pub(crate) mod runs;
 pub(crate) mod schema;
 
-/// The forker, told where this user keeps what is made once and used again.
-fn host() -> anyhow::Result<::runs::Host> {
+/// The forker, told where this user keeps what is made once and used again, and who hears of it.
+fn host(quiet: bool) -> anyhow::Result<::runs::Host> {
     let host = ::runs::Host::start()?;
+    if !quiet {
+        host.hear(|what| crate::render::note(&format!("oubliette: {what}")));
+    }
     if let Some(folder) = crate::deploy::cache() {
         host.keep_in(folder);
     }

@@ -13,7 +13,7 @@ use crate::exit::{Exit, usage};
 use crate::{render, signal};
 
 pub(crate) fn prove(args: &Prove) -> anyhow::Result<ExitCode> {
-    let host = super::host()?;
+    let host = super::host(false)?;
     let corpus = corpus(args)?;
     let folder = Folder::make(args.data.as_deref())?;
     let cancel = signal::cancel()?;

@@ -17,7 +17,7 @@ use crate::{deploy, live, render, signal};
 const MAX_TASK: usize = 64 << 10;
 
 pub(crate) fn run(args: &Run) -> anyhow::Result<ExitCode> {
-    let host = super::host()?;
+    let host = super::host(args.quiet)?;
     let mut deployed = deploy::load(&args.deploy)?;
     over(args, &mut deployed);
     let guild = agent::load(&args.guild)?;

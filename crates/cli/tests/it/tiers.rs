@@ -137,7 +137,9 @@ fn r52_doctor_tells_each_tier() {
 fn r52_doctor_tells_people_the_same() {
     let place = Place::any();
     let told = ran(&mut place.oubliette(["doctor"]));
-    assert_eq!((told.code, told.err.as_str()), (Some(0), ""));
+    // Where it is the first that needs the image of the system, it says that it makes it.
+    let err: Vec<&str> = told.err.lines().filter(|l| !l.contains("making the system's image")).collect();
+    assert_eq!((told.code, err), (Some(0), vec![]));
     for line in [
         "tier microvm",
         "tier gvisor",

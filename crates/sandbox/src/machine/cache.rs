@@ -19,7 +19,8 @@ static NEXT: AtomicU64 = AtomicU64::new(0);
 pub(super) fn folder(host: &Host) -> io::Result<PathBuf> {
     let top = top(host).ok_or_else(|| io::Error::other("this user has no home to keep a cache in"))?;
     let folder = top.join("machine");
-    fs::create_dir_all(&folder)?;
+    fs::create_dir_all(&folder)
+        .map_err(|e| io::Error::new(e.kind(), format!("{}: {e}", folder.display())))?;
     // What lies here is started as a kernel: nobody else may write it.
     let meta = fs::metadata(&folder)?;
     if meta.uid() != rustix::process::geteuid().as_raw() || meta.mode() & 0o022 != 0 {

@@ -46,6 +46,7 @@ pub(super) async fn root(host: &Host, cache: &Path, rootfs: Option<&Path>) -> Re
         return Ok(path);
     }
     // It is large: who comes second waits for the first and takes what that made.
+    host.tell("making the system's image for the tier microvm, once for each state of this system; it takes a while");
     let _alone = cache::alone(cache).await.map_err(|e| Problem::Machine(format!("lock the cache: {e}")))?;
     if path.exists() {
         return Ok(path);

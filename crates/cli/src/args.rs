@@ -123,10 +123,11 @@ pub(crate) struct Prove {
     /// More attacks, in the format of our own.
     #[arg(long, value_name = "FILE")]
     pub(crate) attacks: Vec<PathBuf>,
-    /// Only attacks whose name contains this.
+    /// Only attacks whose name contains this; may be given again for more.
     #[arg(long, value_name = "TEXT")]
-    pub(crate) only: Option<String>,
-    /// Folder to work in, removed afterwards [default: a new one among the temporary files]
+    pub(crate) only: Vec<String>,
+    /// Folder to work in, made where there is none; what is put there is removed afterwards [default: the folder of
+    /// temporary files]
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
     /// Write the whole outcome there as well, as JSON.

@@ -89,8 +89,8 @@ fn corpus(args: &Prove) -> anyhow::Result<Corpus> {
         let text = std::fs::read_to_string(file).map_err(|e| usage(format!("cannot read {name}: {e}")))?;
         corpus.add(&name, &text).map_err(|e| usage(e.to_string()))?;
     }
-    if let Some(only) = &args.only {
-        corpus.keep(|id| id.contains(only.as_str()));
+    if !args.only.is_empty() {
+        corpus.keep(|id| args.only.iter().any(|only| id.contains(only.as_str())));
     }
     if corpus.attacks().is_empty() {
         return Err(usage("there is no attack of such a name"));
@@ -104,6 +104,12 @@ struct Folder(PathBuf);
 impl Folder {
     fn make(data: Option<&Path>) -> anyhow::Result<Folder> {
         let base = data.map_or_else(std::env::temp_dir, Path::to_path_buf);
+        // The confined tier's guest has to pass through it, as through the folder below; what is there stays as it is.
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o711)
+            .create(&base)
+            .map_err(|e| usage(format!("cannot make {}: {e}", base.display())))?;
         let mut n = 0;
         loop {
             let path = base.join(format!("oubliette-prove-{}-{n}", std::process::id()));

@@ -12,7 +12,7 @@ const LONGEST: Duration = Duration::from_secs(20);
 pub(super) fn on_host(program: &str, facts: &Value) -> io::Result<String> {
     #[expect(clippy::disallowed_methods, reason = "a control is what runs outside every sandbox, on purpose")]
     let mut child = std::process::Command::new("/usr/bin/python3")
-        .args(["-I", "-c", program, &facts.to_string()])
+        .args(["-I", "-S", "-c", program, &facts.to_string()])
         .env_clear()
         .env("TMPDIR", "/nonexistent")
         .env("HOME", "/nonexistent")

@@ -6,11 +6,12 @@ use serde::Deserialize;
 
 /// What every program stands on.
 const PRELUDE: &str = include_str!("attacks/prelude.py");
-const SHIPPED: [(&str, &str); 5] = [
+const SHIPPED: [(&str, &str); 6] = [
     ("files.toml", include_str!("attacks/files.toml")),
     ("processes.toml", include_str!("attacks/processes.toml")),
     ("network.toml", include_str!("attacks/network.toml")),
     ("kernel.toml", include_str!("attacks/kernel.toml")),
+    ("machine.toml", include_str!("attacks/machine.toml")),
     ("neighbours.toml", include_str!("attacks/neighbours.toml")),
 ];
 
@@ -135,10 +136,10 @@ mod tests {
     #[test]
     fn every_shipped_attack_names_an_invariant_and_answers_for_every_tier() {
         let corpus = Corpus::shipped().unwrap();
-        assert!(corpus.attacks().len() >= 40, "{}", corpus.attacks().len());
+        assert!(corpus.attacks().len() >= 58, "{}", corpus.attacks().len());
         for attack in corpus.attacks() {
             assert!(INVARIANTS.contains(&attack.invariant.as_str()), "{}", attack.id);
-            for tier in ["confined", "namespace", "gvisor"] {
+            for tier in ["confined", "namespace", "gvisor", "microvm"] {
                 let (layer, not) = (attack.layers.get(tier), attack.not.get(tier));
                 assert!(layer.is_some() != not.is_some(), "{} on {tier}", attack.id);
             }

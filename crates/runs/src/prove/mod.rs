@@ -11,6 +11,7 @@
 
 mod control;
 mod corpus;
+mod left;
 mod outside;
 
 use std::path::Path;
@@ -24,6 +25,7 @@ use serde_json::{Value, json};
 pub use corpus::{Attack, BadCorpus, Corpus};
 
 use crate::{Opening, ProgramCall, Run, RunError, RunResult, Standing};
+use left::came_out;
 use outside::Outside;
 
 /// What came of the attacks on one tier.
@@ -56,6 +58,8 @@ pub struct Shown {
     pub refused: usize,
     /// Why, where there is something to say.
     pub detail: String,
+    /// Wall clock.
+    pub duration_ms: u64,
 }
 
 /// What came of an attack.
@@ -108,6 +112,7 @@ pub async fn prove(
     let grant = grant(tier);
     let store = folder.join(format!("runs-{tier}"));
     let outside = Outside::new(&folder.join(format!("canary-{tier}")))?;
+    // One after the other: two machines that start at once on a busy host may take longer than a start may take.
     let mut run = open(host, &grant, &store).await?;
     let mut neighbour = open(host, &grant, &store).await?;
     let report = run.report();
@@ -115,22 +120,30 @@ pub async fn prove(
     let mut attacks = Vec::new();
     for attack in corpus.attacks() {
         told(&attack.id);
-        attacks.push(one(host, tier, attack, (&run, &neighbour), &outside).await?);
-        // Some attacks end the sandbox they are in, which is no way out of it; the next gets a new one.
+        let begun = Instant::now();
+        let (mut shown, quiet) = one(host, tier, attack, (&run, &neighbour), &outside).await?;
+        shown.duration_ms = millis(begun);
+        attacks.push(shown);
+        // Some attacks end the sandbox they are in, which is no way out of it; the next gets a new one. One that came
+        // to its end in peace has shown that its sandbox lives: to ask again would cost as much on an emulated machine.
         for run in [&mut run, &mut neighbour] {
-            if !alive(run).await {
+            if !quiet && !alive(run).await {
                 let next = open(host, &grant, &store).await?;
                 ids.push(next.id().to_owned());
                 ended(std::mem::replace(run, next).finish(StopReason::SandboxError, "", 0).await)?;
             }
         }
     }
-    for run in [run, neighbour] {
-        ended(run.finish(StopReason::Finished, "", 0).await)?;
-    }
-    let afterwards = afterwards(host, tier, &store, &ids);
-    let duration_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-    Ok(Proof { tier, report, attacks, afterwards, duration_ms })
+    let (one, other) =
+        tokio::join!(run.finish(StopReason::Finished, "", 0), neighbour.finish(StopReason::Finished, "", 0));
+    ended(one)?;
+    ended(other)?;
+    let afterwards = afterwards(host, tier, &store, &ids, outside.content());
+    Ok(Proof { tier, report, attacks, afterwards, duration_ms: millis(began) })
+}
+
+fn millis(began: Instant) -> u64 {
+    u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX)
 }
 
 /// That nothing could be brought out of a sandbox that an attack has ended is no fault of the proof.
@@ -191,13 +204,14 @@ async fn open(host: &Host, grant: &Grant, store: &Path) -> Result<Run, RunError>
     Run::open(host, opening).await
 }
 
+/// What came of an attack, and whether it left both sandboxes in peace.
 async fn one(
     host: &Host,
     tier: Tier,
     attack: &Attack,
     (run, neighbour): (&Run, &Run),
     outside: &Outside,
-) -> Result<Shown, RunError> {
+) -> Result<(Shown, bool), RunError> {
     let shown = |layer: &str, verdict: Verdict, refused: usize, detail: String| Shown {
         id: attack.id.clone(),
         invariant: attack.invariant.clone(),
@@ -205,12 +219,15 @@ async fn one(
         verdict,
         refused,
         detail,
+        duration_ms: 0,
     };
     let Some(layer) = attack.layers.get(tier.as_str()) else {
-        let why = attack.not.get(tier.as_str()).cloned();
-        return Ok(match why {
-            Some(why) => shown("", Verdict::NotHere, 0, why),
-            None => shown("", Verdict::Error, 0, "the corpus names no layer for this tier".to_owned()),
+        return Ok(match attack.not.get(tier.as_str()) {
+            Some(why) => (shown("", Verdict::NotHere, 0, why.clone()), true),
+            None => {
+                let why = "the corpus names no layer for this tier".to_owned();
+                (shown("", Verdict::Error, 0, why), true)
+            }
         });
     };
     let facts = facts(host, tier.as_str(), (run, neighbour), outside);
@@ -220,7 +237,9 @@ async fn one(
             there["where"] = "host".into();
             match control::on_host(&corpus::program(&attack.program), &there) {
                 Ok(said) => !Said::of(&said).broken.is_empty(),
-                Err(e) => return Ok(shown(layer, Verdict::Error, 0, format!("the control: {e}"))),
+                Err(e) => {
+                    return Ok((shown(layer, Verdict::Error, 0, format!("the control: {e}")), true));
+                }
             }
         }
         _ => true,
@@ -231,7 +250,7 @@ async fn one(
         let said = execute(neighbour, plant, &facts, attack).await?;
         if said.controls == 0 || !said.failed.is_empty() {
             let detail = format!("nothing could be planted: {}", said.failed.join("; "));
-            return Ok(shown(layer, Verdict::Error, 0, detail));
+            return Ok((shown(layer, Verdict::Error, 0, detail), false));
         }
     }
     // The neighbour's processes are there only now.
@@ -240,7 +259,8 @@ async fn one(
     let mut broken = said.broken.clone();
     broken.extend(outside.seen());
     let refused = said.held.len();
-    Ok(if !broken.is_empty() {
+    let quiet = said.ended && said.struck.is_none() && !attack.struck;
+    let shown = if !broken.is_empty() {
         shown(layer, Verdict::Broken, refused, broken.join("; "))
     } else if !said.failed.is_empty() {
         shown(layer, Verdict::Error, refused, format!("its control failed: {}", said.failed.join("; ")))
@@ -251,15 +271,22 @@ async fn one(
     } else {
         let detail = said.struck.map(|by| format!("ended: {by}")).unwrap_or_default();
         shown(layer, if around { Verdict::Held } else { Verdict::HeldAround }, refused, detail)
-    })
+    };
+    Ok((shown, quiet))
 }
 
 /// What an attack is told: where everything is that it is after.
 fn facts(host: &Host, tier: &str, (run, neighbour): (&Run, &Run), outside: &Outside) -> Value {
     let mut facts = outside.facts();
     facts["where"] = tier.into();
-    facts["pids"] = json!([std::process::id(), host.forker_id()]);
-    facts["neighbours"] = json!(outside::below(host.forker_id()));
+    facts["host"] = rustix::system::uname().nodename().to_string_lossy().into();
+    for (name, pids) in [
+        ("pids", vec![std::process::id(), host.forker_id()]),
+        ("neighbours", outside::below(host.forker_id())),
+    ] {
+        facts[format!("{name}_began")] = pids.iter().map(|pid| outside::began(*pid)).collect();
+        facts[name] = json!(pids);
+    }
     facts["run"] = json!(run.dir());
     facts["neighbour"] = json!(neighbour.dir());
     facts
@@ -267,7 +294,7 @@ fn facts(host: &Host, tier: &str, (run, neighbour): (&Run, &Run), outside: &Outs
 
 async fn execute(run: &Run, program: &str, facts: &Value, attack: &Attack) -> Result<Said, RunError> {
     let program = corpus::program(program);
-    let argv = ["python3", "-c", &program, &facts.to_string()].map(str::to_owned).to_vec();
+    let argv = ["python3", "-I", "-S", "-c", &program, &facts.to_string()].map(str::to_owned).to_vec();
     let timeout = attack.seconds.map(Duration::from_secs);
     let call = ProgramCall { tool: "prove".to_owned(), argv, cwd: None, stdin: Vec::new(), timeout };
     let (_keep, cancel) = Cancel::new();
@@ -314,7 +341,7 @@ impl Said {
 }
 
 /// When both sandboxes are gone: no process of theirs, no private folder, and a record that is whole.
-fn afterwards(host: &Host, tier: Tier, store: &Path, ids: &[String]) -> Vec<Shown> {
+fn afterwards(host: &Host, tier: Tier, store: &Path, ids: &[String], secret: &str) -> Vec<Shown> {
     let shown = |id: &str, invariant: &str, layer: &str, bad: Vec<String>| Shown {
         id: id.to_owned(),
         invariant: invariant.to_owned(),
@@ -322,6 +349,7 @@ fn afterwards(host: &Host, tier: Tier, store: &Path, ids: &[String]) -> Vec<Show
         verdict: if bad.is_empty() { Verdict::Held } else { Verdict::Broken },
         refused: 0,
         detail: bad.join("; "),
+        duration_ms: 0,
     };
     let layer = match tier {
         Tier::Confined => "sentinel",
@@ -349,6 +377,7 @@ fn afterwards(host: &Host, tier: Tier, store: &Path, ids: &[String]) -> Vec<Show
     vec![
         shown("no-process-is-left", "nothing_survives", layer, left),
         shown("no-file-is-left", "nothing_survives", "forker", files),
+        shown("no-secret-came-out", "nothing_outside", "collect", came_out(store, secret)),
         shown("the-record-is-whole", "record_is_true", "executor", records),
     ]
 }

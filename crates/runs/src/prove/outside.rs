@@ -11,8 +11,6 @@ use serde_json::{Value, json};
 
 use crate::{RunError, RunId};
 
-const CONTENT: &str = "CANARY\n";
-
 /// The canary and the listeners of one tier's attacks.
 pub(super) struct Outside {
     folder: PathBuf,
@@ -23,20 +21,24 @@ pub(super) struct Outside {
     by_path: UnixListener,
     datagrams: UnixDatagram,
     before: String,
+    /// What the canary holds, which nobody else knows.
+    content: String,
 }
 
 impl Outside {
     /// Makes them, as open as they can be: only a sandbox's walls stand between.
     pub(super) fn new(folder: &Path) -> Result<Outside, RunError> {
-        let name = RunId::new().map_err(RunError::io("name", folder))?;
-        Outside::make(folder, format!("oubliette-prove-{name}")).map_err(RunError::io("prepare", folder))
+        let name = || RunId::new().map_err(RunError::io("name", folder));
+        let (name, content) = (name()?, name()?);
+        Outside::make(folder, format!("oubliette-prove-{name}"), format!("CANARY {content}\n"))
+            .map_err(RunError::io("prepare", folder))
     }
 
-    fn make(folder: &Path, abstract_name: String) -> std::io::Result<Outside> {
+    fn make(folder: &Path, abstract_name: String, content: String) -> std::io::Result<Outside> {
         fs::create_dir_all(folder)?;
         let everybody = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode));
         let canary = folder.join("canary");
-        fs::write(&canary, CONTENT)?;
+        fs::write(&canary, &content)?;
         let by_path = UnixListener::bind(folder.join("socket"))?;
         let datagrams = UnixDatagram::bind(folder.join("datagrams"))?;
         for name in ["canary", "socket", "datagrams"] {
@@ -63,6 +65,7 @@ impl Outside {
             by_path,
             datagrams,
             before: String::new(),
+            content,
         };
         outside.before = outside.state();
         Ok(outside)
@@ -85,6 +88,11 @@ impl Outside {
     /// Takes what came so far as not of an attack.
     pub(super) fn forget(&self) {
         drop(self.arrived());
+    }
+
+    /// What the canary holds.
+    pub(super) fn content(&self) -> &str {
+        self.content.trim_end()
     }
 
     /// What an attack left outside.
@@ -128,7 +136,7 @@ impl Outside {
         entries.sort();
         let canary = fs::read_to_string(self.folder.join("canary")).unwrap_or_default();
         let time = fs::metadata(self.folder.join("canary")).map_or(0, |m| m.mtime());
-        format!("{} {} {time}", entries.join(" "), if canary == CONTENT { "whole" } else { "changed" })
+        format!("{} {} {time}", entries.join(" "), if canary == self.content { "whole" } else { "changed" })
     }
 }
 
@@ -146,4 +154,11 @@ pub(super) fn below(top: u32) -> Vec<u32> {
         }
     }
     found
+}
+
+/// When a process began, in the kernel's own ticks; numbers of processes are given anew, this is not.
+pub(super) fn began(pid: u32) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let fields = stat.rsplit(')').next().unwrap_or_default();
+    fields.split_whitespace().nth(19).and_then(|n| n.parse().ok()).unwrap_or_default()
 }

@@ -4,6 +4,8 @@
 //! entries. A few calls are answered with `ENOSYS` instead, because programs then take an older way that the
 //! filter can judge (`clone3` hides its flags behind a pointer) or fall back cleanly (`io_uring`).
 
+mod compact;
+
 use std::collections::BTreeMap;
 
 use libc::{c_int, c_long};
@@ -484,6 +486,10 @@ pub(crate) fn apply_confined(held: Held) -> Result<(), seccompiler::Error> {
 }
 
 fn confined_list(held: Held) -> Result<BpfProgram, seccompiler::Error> {
+    compact::compile(confined_rules(held)?, errno(libc::EPERM), SeccompAction::Allow)
+}
+
+fn confined_rules(held: Held) -> Result<Rules, seccompiler::Error> {
     let mut rules = table(held)?;
     for nr in NOT_SHARED.iter().chain(IPC).chain(UNCOUNTED_MEMORY) {
         rules.remove(nr);
@@ -509,11 +515,11 @@ fn confined_list(held: Held) -> Result<BpfProgram, seccompiler::Error> {
         .map_err(seccompiler::Error::from)
     });
     rules.insert(libc::SYS_socketpair, pairs.collect::<Result<_, _>>()?);
-    Ok(SeccompFilter::new(rules, errno(libc::EPERM), SeccompAction::Allow, arch())?.try_into()?)
+    Ok(rules)
 }
 
 fn allow_list(held: Held) -> Result<BpfProgram, seccompiler::Error> {
-    Ok(SeccompFilter::new(table(held)?, errno(libc::EPERM), SeccompAction::Allow, arch())?.try_into()?)
+    compact::compile(table(held)?, errno(libc::EPERM), SeccompAction::Allow)
 }
 
 fn table(held: Held) -> Result<Rules, seccompiler::Error> {

@@ -2,7 +2,8 @@
 //! otherwise, none where neither is ours. What is missing is told, never assumed.
 
 use std::fs;
-use std::io;
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -24,6 +25,18 @@ pub(crate) struct Cgroup {
     /// Controller and folder; one folder for all of them in v2.
     folders: Vec<(&'static str, PathBuf)>,
     missing: Vec<String>,
+    doors: Vec<OwnedFd>,
+}
+
+/// Open `tasks` files of the groups of v1. To move another process the kernel stops forks and exits of the whole
+/// machine, which takes some ten milliseconds; a thread that moves itself is moved at once.
+pub(crate) struct Doors(Vec<OwnedFd>);
+
+impl Doors {
+    /// Goes in, and closes the doors. The caller has one thread.
+    pub(crate) fn enter(self) -> io::Result<()> {
+        self.0.into_iter().try_for_each(|door| fs::File::from(door).write_all(b"0"))
+    }
 }
 
 /// Where groups may be made: per controller, the folder of the executor's own group.
@@ -51,11 +64,15 @@ impl Cgroup {
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
                 other => other,
             };
-            match made.and_then(|()| {
-                limit(own.version, own.controller, &folder, bounds, most_processes(backend, bounds))
-            }) {
-                Ok(()) => {
+            match made
+                .and_then(|()| {
+                    limit(own.version, own.controller, &folder, bounds, most_processes(backend, bounds))
+                })
+                .and_then(|()| door(own.version, &folder))
+            {
+                Ok(door) => {
                     group.version = own.version;
+                    group.doors.extend(door);
                     group.folders.push((own.controller, folder));
                 }
                 Err(e) => {
@@ -86,10 +103,17 @@ impl Cgroup {
         self.folders.iter().any(|(name, _)| *name == controller)
     }
 
-    /// Puts a process in; its children follow.
+    /// The ways in for a new process that goes in by itself, taken; none where it must be put in.
+    pub(crate) fn doors(&mut self) -> Doors {
+        Doors(std::mem::take(&mut self.doors))
+    }
+
+    /// Puts a process in that has no doors; its children follow.
     pub(crate) fn enter(&self, pid: i32) -> io::Result<()> {
-        for (_, folder) in &self.folders {
-            fs::write(folder.join("cgroup.procs"), pid.to_string())?;
+        if self.version != "v1" {
+            for (_, folder) in &self.folders {
+                fs::write(folder.join("cgroup.procs"), pid.to_string())?;
+            }
         }
         Ok(())
     }
@@ -140,11 +164,11 @@ pub(crate) fn sweep() {
         let Ok(dir) = fs::read_dir(&own.folder) else { continue };
         for entry in dir.flatten() {
             let name = entry.file_name();
+            let Some(pid) = name.to_str().and_then(maker) else { continue };
             // A young one may be of a forker whose number means nothing here, in another pid namespace.
             let made = entry.metadata().and_then(|m| m.modified()).ok();
             let old = made.and_then(|at| at.elapsed().ok()).is_some_and(|age| age > YOUNG);
-            let gone = |pid| !Path::new(&format!("/proc/{pid}")).exists();
-            if old && name.to_str().and_then(maker).is_some_and(gone) {
+            if old && !Path::new(&format!("/proc/{pid}")).exists() {
                 // Another start may be quicker.
                 drop(fs::remove_dir(entry.path()));
             }
@@ -155,6 +179,11 @@ pub(crate) fn sweep() {
 /// The forker that made a group of this name.
 fn maker(name: &str) -> Option<u32> {
     name.strip_prefix(PREFIX)?.split_once('-')?.0.parse().ok()
+}
+
+fn door(version: &str, folder: &Path) -> io::Result<Option<OwnedFd>> {
+    let open = || Ok(fs::OpenOptions::new().write(true).open(folder.join("tasks"))?.into());
+    (version == "v1").then(open).transpose()
 }
 
 /// What the pids controller is set to.

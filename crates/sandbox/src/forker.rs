@@ -147,6 +147,7 @@ impl Forker {
         };
         let mut cgroup = Cgroup::make(launch.id, &launch.backend, &launch.bounds);
         let held = cgroup.held();
+        let doors = cgroup.doors();
         let bounds = Bounds { weigh: !held.memory, tally: !held.processes, ..launch.bounds.clone() };
         let launch = &Launch { bounds, ..launch.clone() };
         let (go_read, mut go_write) = io::pipe().map_err(during("make a pipe"))?;
@@ -176,6 +177,7 @@ impl Forker {
                     status: status_write.into(),
                     streams,
                     taken,
+                    doors: Some(doors),
                     held,
                     life: life_read.map(OwnedFd::from),
                     scratch: scratch.as_ref().map(|s| s.path().to_owned()),
@@ -186,7 +188,7 @@ impl Forker {
                 return Err(format!("create the namespaces: {e}"));
             }
         };
-        drop((go_read, status_write, streams, taken, life_read));
+        drop((go_read, status_write, streams, taken, doors, life_read));
         let ids = ids_of(launch, root);
         let seen = namespaces_that_differ(pid);
         let mapped = if confined { Ok(()) } else { write_maps(pid, ids) };

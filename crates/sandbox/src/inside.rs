@@ -23,6 +23,7 @@ use rustix::thread::{
     set_keep_capabilities, set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid,
 };
 
+use crate::cgroup::Doors;
 use crate::launch::{Backend, Bounds, GUEST_ID, Held, Launch, Place};
 use crate::sys::{self, Forbid};
 use crate::view::{self, Trees};
@@ -31,7 +32,7 @@ use crate::{confined, filter, gvisor, init, machine, rules};
 /// What the forker hands to the new process.
 pub(crate) struct Start<'a> {
     pub(crate) launch: &'a Launch,
-    /// One byte comes when ids and cgroup are in place; end-of-file when the forker is gone.
+    /// One byte comes when the ids are in place; end-of-file when the forker is gone.
     pub(crate) go: OwnedFd,
     /// Where a failure is told, or `+`.
     pub(crate) status: OwnedFd,
@@ -39,6 +40,8 @@ pub(crate) struct Start<'a> {
     pub(crate) streams: [OwnedFd; 3],
     /// Trees that only root may take, already taken; the process takes its own otherwise.
     pub(crate) taken: Option<Taken>,
+    /// Its ways into its cgroup.
+    pub(crate) doors: Option<Doors>,
     /// What a cgroup holds.
     pub(crate) held: Held,
     /// Confined tier: closes when the sandbox is to end.
@@ -113,7 +116,10 @@ impl Taken {
 
 impl Start<'_> {
     /// Returns when ids and cgroup are in place.
-    pub(crate) fn wait(&self) -> Result<(), Failure> {
+    pub(crate) fn wait(&mut self) -> Result<(), Failure> {
+        if let Some(doors) = self.doors.take() {
+            doors.enter().during("enter the cgroup")?;
+        }
         let mut go = io::PipeReader::from(self.go.try_clone().during("take the start pipe")?);
         go.read_exact(&mut [0]).during("wait for the forker")
     }

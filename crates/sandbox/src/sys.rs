@@ -121,6 +121,16 @@ pub(crate) fn reap(block: bool) -> Option<Reaped> {
     }
 }
 
+/// Whether there is a child, running or ended.
+pub(crate) fn has_children() -> bool {
+    let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
+    // SAFETY: siginfo_t is plain data, for which zero is a value.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the pointer is to a live siginfo_t.
+    let asked = unsafe { libc::waitid(libc::P_ALL, 0, &raw mut info, flags) };
+    check(i64::from(asked)).err().and_then(|e| e.raw_os_error()) != Some(libc::ECHILD)
+}
+
 fn usage(used: &libc::rusage) -> Usage {
     let micros = |t: libc::timeval| {
         u64::try_from(t.tv_sec).unwrap_or_default() * 1_000_000 + u64::try_from(t.tv_usec).unwrap_or_default()
@@ -404,12 +414,16 @@ pub(crate) fn keep_only(kept: [RawFd; 2]) -> bool {
     if (0..3).any(|number| place_fd(null, number).is_err()) {
         return false;
     }
-    for fd in 3..1024 {
-        if !kept.contains(&fd) {
-            // SAFETY: the caller uses none of them again.
-            unsafe { libc::close(fd) };
+    let mut first = 3;
+    let mut kept = kept.map(|fd| fd.unsigned_abs());
+    kept.sort_unstable();
+    for fd in kept {
+        if first < fd {
+            close_between(first, fd - 1);
         }
+        first = first.max(fd + 1);
     }
+    close_from(first);
     true
 }
 

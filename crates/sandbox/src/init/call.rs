@@ -56,6 +56,8 @@ pub(super) struct Running {
 struct Status {
     ended: Ended,
     usage: Usage,
+    /// Nothing else of the call is left: the supervisor ends.
+    alone: bool,
 }
 
 /// Starts a call.
@@ -176,7 +178,7 @@ impl Running {
     fn settle(&mut self) {
         if self.ended.is_none() {
             // A supervisor that died without a word was killed by the guest: its first process is not known.
-            let lost = Status { ended: Ended::Unknown, usage: Usage::default() };
+            let lost = Status { ended: Ended::Unknown, usage: Usage::default(), alone: false };
             let status = serde_json::from_slice(&self.status_bytes).unwrap_or(lost);
             self.ended = Some((status, Instant::now()));
         }
@@ -235,10 +237,19 @@ impl Running {
             self.read_status();
             return over && (self.ended.is_some() || self.supervisor_gone);
         }
-        let Some((_, at)) = self.ended else { return false };
+        let Some((status, at)) = self.ended else { return false };
         let streams_closed = self.stdout.is_none() && self.stderr.is_none();
         if !streams_closed && at.elapsed() < DRAIN {
             return false;
+        }
+        if !kin.adopted {
+            // Its reaper has ended, or is about to: nothing is left that one would have to look for.
+            if self.supervisor_gone {
+                return true;
+            }
+            if status.alone && at.elapsed() < DRAIN {
+                return false;
+            }
         }
         let pipes = self.pipes;
         let held = sweep::kill_below(self.supervisor, kin, &|pid| sweep::holds(pid, &pipes));
@@ -272,7 +283,7 @@ impl Running {
         }
         let status = match self.ended {
             Some((status, _)) => status,
-            None => Status { ended: Ended::Unknown, usage: Usage::default() },
+            None => Status { ended: Ended::Unknown, usage: Usage::default(), alone: false },
         };
         let end = End {
             ended: status.ended,
@@ -326,24 +337,26 @@ fn supervise(
             )
         }
         Err(e) => {
-            tell(&mut status, Ended::NotStarted(e.raw_os_error().unwrap_or(libc::EIO)), Usage::default());
+            let ended = Ended::NotStarted(e.raw_os_error().unwrap_or(libc::EIO));
+            tell(&mut status, &Status { ended, usage: Usage::default(), alone: true });
             sys::exit_now(0)
         }
     };
     drop((stdin, stdout, stderr));
     while let Some(reaped) = sys::reap(true) {
         if reaped.pid == first {
-            tell(&mut status, reaped.ended, reaped.usage);
+            let alone = !sys::has_children();
+            tell(&mut status, &Status { ended: reaped.ended, usage: reaped.usage, alone });
         }
     }
     sys::exit_now(0)
 }
 
-fn tell(status: &mut UnixStream, ended: Ended, usage: Usage) {
-    let mut line = serde_json::to_vec(&Status { ended, usage }).unwrap_or_default();
+fn tell(pipe: &mut UnixStream, status: &Status) {
+    let mut line = serde_json::to_vec(status).unwrap_or_default();
     line.push(b'\n');
     // Init is gone when this fails, and the sandbox with it.
-    drop(status.write_all(&line));
+    drop(pipe.write_all(&line));
 }
 
 /// The first process of a call.

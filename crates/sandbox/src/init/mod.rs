@@ -259,9 +259,11 @@ impl Init {
         while let Some(reaped) = sys::reap(false) {
             let kept = self.keepers.contains(&reaped.pid);
             self.keepers.retain(|pid| *pid != reaped.pid);
-            self.orphaned = true;
             let ours = kept || self.calls.values().any(|call| call.supervisor() == reaped.pid);
-            if ours && matches!(reaped.ended, crate::Ended::Signal(_)) {
+            let killed = matches!(reaped.ended, crate::Ended::Signal(_));
+            // A supervisor ends by itself only when nothing is below it.
+            self.orphaned |= !ours || killed;
+            if ours && killed {
                 // Killed from inside. What was below it can no longer be told from anything else.
                 sweep::kill_everything();
             }

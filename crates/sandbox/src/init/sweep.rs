@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Read;
 
 use crate::launch::Walls;
 use crate::sys;
@@ -117,9 +118,12 @@ pub(super) fn holds(pid: i32, pipes: &[u64; 2]) -> bool {
 
 fn snapshot() -> Vec<Seen> {
     let Ok(dir) = fs::read_dir("/proc") else { return Vec::new() };
+    // Longer than such a line can be: one read is the whole of it.
+    let mut line = [0; 4096];
     dir.filter_map(|entry| {
         let pid = pid_of(&entry.ok()?)?;
-        parse(pid, &fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+        let n = fs::File::open(format!("/proc/{pid}/stat")).ok()?.read(&mut line).ok()?;
+        parse(pid, &String::from_utf8_lossy(&line[..n]))
     })
     .collect()
 }

@@ -96,7 +96,8 @@ impl Running {
             return Err(SandboxError::Lost { doing: "more standard input than a call may carry".to_owned() });
         }
         let id = self.next.fetch_add(1, Ordering::Relaxed);
-        let before = self.counters().await;
+        // Before its first call a sandbox has counted nothing.
+        let before = if id == 1 { Some(Counters::default()) } else { self.counters().await };
         let began = Instant::now();
         let start = self.channel.start(id, &call.job, &call.stdin);
         let Ok(started) = tokio::time::timeout(call.timeout.max(GRACE), start).await else {
@@ -108,7 +109,11 @@ impl Running {
         let mut watch = Watch { arrivals, bytes: [0, 0], cap: call.output, stopped: None };
         let end = self.follow(id, call, cancel, &mut watch, on_output).await;
         self.channel.forget(id);
-        let after = self.counters().await;
+        let after = match &end {
+            // They would say nothing more about an end like this.
+            Some(end) if end.is_sound() => before,
+            Some(_) | None => self.counters().await,
+        };
         let [stdout_bytes, stderr_bytes] = watch.bytes;
         let ended = end.as_ref().map_or(Ended::Unknown, |e| e.ended);
         let stopped_by = match (watch.stopped, &end) {

@@ -30,7 +30,7 @@ pub(crate) fn run() -> ! {
     // A guest's system has modes of its own; a strict mask of the caller would close it to the guest's user.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     // A session of its own: a Ctrl-C on the terminal is the executor's to handle.
-    let apart = sys::new_session();
+    let apart = sys::new_session().and_then(|()| Ok(rustix::process::chdir("/")?));
     let code = match apart.and_then(|()| Forker::new()).and_then(|mut forker| forker.serve()) {
         Ok(()) => 0,
         Err(e) => {

@@ -90,7 +90,6 @@ impl Host {
             .arg(FORKER_ARG)
             // Keys and everything else of the executor's environment stay here.
             .env_clear()
-            .current_dir("/")
             .stdin(Stdio::from(theirs))
             .stdout(Stdio::null())
             .spawn()?;

@@ -9,10 +9,10 @@
 
 use std::ffi::CString;
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 use crate::sys::{self, Forbid};
@@ -201,8 +201,7 @@ impl Trees {
             let from = Path::new("/etc").join(name);
             // What an ordinary user may not read is no business of a guest either.
             if fs::metadata(&from).is_ok_and(|m| m.is_file() && m.mode() & 0o004 != 0 && m.len() < 4 << 20) {
-                fs::copy(&from, etc.join(name))?;
-                fs::set_permissions(etc.join(name), fs::Permissions::from_mode(0o444))?;
+                write_sealed(&etc.join(name), &fs::read(&from)?)?;
             }
         }
         let own = [
@@ -214,8 +213,7 @@ impl Trees {
             ("nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\n"),
         ];
         for (name, text) in own {
-            fs::write(etc.join(name), text)?;
-            fs::set_permissions(etc.join(name), fs::Permissions::from_mode(0o444))?;
+            write_sealed(&etc.join(name), text.as_bytes())?;
         }
         Ok(())
     }
@@ -233,6 +231,11 @@ impl Trees {
         }
         fs::create_dir_all(dev.join("shm"))
     }
+}
+
+/// A new file that nobody writes again.
+fn write_sealed(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    fs::OpenOptions::new().write(true).create_new(true).mode(0o444).open(path)?.write_all(bytes)
 }
 
 const PASSWD: &str = "root:x:0:0:root:/tmp/home:/bin/sh\n\

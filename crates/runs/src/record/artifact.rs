@@ -75,7 +75,8 @@ pub(super) fn keep(dir: &Path, bytes: &[u8], most: u64) -> Result<String, RunErr
 fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
     file.write_all(bytes)?;
-    file.sync_data()
+    // A file of nothing has nothing that could be lost.
+    if bytes.is_empty() { Ok(()) } else { file.sync_data() }
 }
 
 /// A text written as it comes, until it is known whether it is worth keeping.

@@ -42,10 +42,20 @@ pub(super) fn remove_halves(dir: &Path) -> io::Result<()> {
 
 /// Writes a file of the run: beside it first, then in its place at once.
 pub(super) fn put(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), RunError> {
+    put_after(dir, name, bytes, || Ok(()))
+}
+
+/// The same, in its place only when `before` is done too, which takes its time beside the writing.
+pub(super) fn put_after(
+    dir: &Path,
+    name: &str,
+    bytes: &[u8],
+    before: impl FnOnce() -> io::Result<()>,
+) -> Result<(), RunError> {
     let path = dir.join(name);
     let number = HALVES.fetch_add(1, Ordering::Relaxed);
     let half = dir.join(format!(".half-{number}.tmp"));
-    let written = write_new(&half, bytes).and_then(|()| fs::rename(&half, &path));
+    let written = write_new(&half, bytes).and_then(|()| before()).and_then(|()| fs::rename(&half, &path));
     if written.is_err() && half.exists() {
         fs::remove_file(&half).map_err(RunError::io("remove", &half))?;
     }

@@ -33,6 +33,9 @@ use crate::{Event, RunError, RunId};
 /// Version of the lines of a record.
 pub(crate) const VERSION: u64 = 1;
 
+/// Waits for the disk beside the writer.
+type Saving = std::thread::JoinHandle<std::io::Result<()>>;
+
 /// A record being written.
 pub struct Record {
     dir: PathBuf,
@@ -40,6 +43,7 @@ pub struct Record {
     /// Bytes an artifact may hold.
     largest: u64,
     writer: Mutex<Writer>,
+    saving: Mutex<Option<Saving>>,
     watch: Option<Watch>,
 }
 
@@ -59,6 +63,7 @@ impl Record {
         let text = pretty(dir, &masked(&mask, meta))?;
         artifact::put(dir, "meta.json", &text)?;
         let record = Record {
+            saving: Mutex::default(),
             dir: dir.to_owned(),
             mask,
             largest,
@@ -72,6 +77,7 @@ impl Record {
     /// One that goes on behind lines of a run that is over; what stands in them is masked already.
     fn over(dir: &Path, writer: Writer) -> Record {
         Record {
+            saving: Mutex::default(),
             dir: dir.to_owned(),
             mask: Mask::new([]),
             largest: u64::MAX,
@@ -118,24 +124,45 @@ impl Record {
         Ok(sha256(&masked))
     }
 
-    /// Writes the last line and says its hash.
+    /// Writes the last line and says its hash. It is on the disk when [`Record::result`] has returned, or when the
+    /// record is dropped.
     ///
     /// # Errors
     /// [`RunError::Io`].
     pub fn end(&self, stop: StopReason, detail: &str, destroy_ms: Option<u64>) -> Result<String, RunError> {
         self.append(&Event::RunEnd { stop, detail: detail.to_owned(), destroy_ms })?;
         let writer = self.writer();
-        writer.sync()?;
+        let lines = writer.file()?;
+        let begun = std::thread::Builder::new().name("save".to_owned()).spawn(move || lines.sync_data());
+        let saving = match begun {
+            Ok(thread) => Some(thread),
+            Err(_) => {
+                writer.file()?.sync_data().map_err(RunError::io("save", &self.dir))?;
+                None
+            }
+        };
+        *self.saving.lock().unwrap_or_else(PoisonError::into_inner) = saving;
         Ok(writer.head().to_owned())
     }
 
-    /// Writes `result.json`, masked.
+    /// Waits until the last line is on the disk.
+    fn saved(&self) -> std::io::Result<()> {
+        match self.saving.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            Some(thread) => {
+                thread.join().unwrap_or_else(|_| Err(std::io::Error::other("the saving broke off")))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Writes `result.json`, masked. It is in its place only when the last line is on the disk.
     ///
     /// # Errors
     /// [`RunError::Io`].
     pub fn result(&self, result: &impl Serialize) -> Result<(), RunError> {
         let value = serde_json::to_value(result).map_err(|e| self.not_json(e))?;
-        artifact::put(&self.dir, "result.json", &pretty(&self.dir, &masked(&self.mask, value))?)
+        let text = pretty(&self.dir, &masked(&self.mask, value))?;
+        artifact::put_after(&self.dir, "result.json", &text, || self.saved())
     }
 
     /// A text that grows, to become an artifact or to be forgotten.
@@ -153,6 +180,14 @@ impl Record {
 
     fn not_json(&self, e: serde_json::Error) -> RunError {
         RunError::io("put into words for", &self.dir)(e.into())
+    }
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        if self.saved().is_err() {
+            // Whoever ended the record without a result has been told of worse.
+        }
     }
 }
 

@@ -62,8 +62,9 @@ impl Writer {
         written.map_err(RunError::io("append to", &self.path))
     }
 
-    pub(super) fn sync(&self) -> Result<(), RunError> {
-        self.file.sync_data().map_err(RunError::io("save", &self.path))
+    /// The file once more, to be saved by somebody else.
+    pub(super) fn file(&self) -> Result<File, RunError> {
+        self.file.try_clone().map_err(RunError::io("save", &self.path))
     }
 
     /// Hash of the last line.

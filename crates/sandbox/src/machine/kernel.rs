@@ -73,10 +73,14 @@ fn complete(place: &Path, name: &str, board: Board) -> Result<Kernel, Problem> {
     collect(&folder.join("kernel"), &mut files, 0);
     let mut modules = Vec::new();
     for (module, needed) in MODULES {
-        let bus = match board {
-            Board::Microvm => "virtio_mmio",
-            Board::Q35 => "virtio_pci",
+        let (bus, other) = match board {
+            Board::Microvm => ("virtio_mmio", "virtio_pci"),
+            Board::Q35 => ("virtio_pci", "virtio_mmio"),
         };
+        // A bus that the board has not: loading its modules takes an emulated machine a tenth of a second.
+        if module.starts_with(other) {
+            continue;
+        }
         match files.iter().find(|f| stem(f) == module) {
             Some(file) => modules.push(file.clone()),
             None if !needed && module != bus => {}

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::launch::{Backend, Bounds, CgroupSeen, Counters, Held};
-use crate::machine;
+use crate::{machine, sys};
 
 const CONTROLLERS: [&str; 3] = ["memory", "pids", "cpu"];
 /// Microseconds of one accounting period, the kernel's default.
@@ -41,7 +41,7 @@ impl Doors {
 
 /// Where groups may be made: per controller, the folder of the executor's own group.
 #[derive(Debug)]
-struct Own {
+pub(crate) struct Own {
     version: &'static str,
     controller: &'static str,
     folder: PathBuf,
@@ -49,7 +49,7 @@ struct Own {
 
 impl Cgroup {
     /// Makes the groups of a sandbox and sets its limits. Never fails: what could not be had is told.
-    pub(crate) fn make(id: u64, backend: &Backend, bounds: &Bounds) -> Cgroup {
+    pub(crate) fn make(own: &[Own], id: u64, backend: &Backend, bounds: &Bounds) -> Cgroup {
         let mut bounds = bounds.clone();
         if let Backend::Microvm { .. } = backend {
             // The machine's memory is the guest's; the monitor needs some of its own.
@@ -58,7 +58,7 @@ impl Cgroup {
         let bounds = &bounds;
         let name = format!("{PREFIX}{}-{id}", std::process::id());
         let mut group = Cgroup::default();
-        for own in own_groups() {
+        for own in own {
             let folder = own.folder.join(&name);
             let made = match fs::create_dir(&folder) {
                 Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
@@ -159,8 +159,8 @@ impl Cgroup {
 }
 
 /// Removes empty groups that a forker left which was killed before it could. Those in use cannot be removed.
-pub(crate) fn sweep() {
-    for own in own_groups() {
+pub(crate) fn sweep(own: &[Own]) {
+    for own in own {
         let Ok(dir) = fs::read_dir(&own.folder) else { continue };
         for entry in dir.flatten() {
             let name = entry.file_name();
@@ -234,9 +234,10 @@ fn value(file: &Path, name: &str) -> u64 {
     text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok()).unwrap_or(0)
 }
 
-fn own_groups() -> Vec<Own> {
-    let groups = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+/// Where the groups of sandboxes may be made.
+pub(crate) fn own_groups() -> Vec<Own> {
+    let groups = sys::text("/proc/self/cgroup").unwrap_or_default();
+    let mounts = sys::text("/proc/self/mountinfo").unwrap_or_default();
     find(&groups, &mounts)
 }
 

@@ -138,7 +138,8 @@ fn run(start: &mut Start<'_>, status: &mut io::PipeWriter) -> Result<i32, Failur
     let tmp = start.scratch.take().ok_or_else(missing).during("take the private folder")?;
     let life = rustix::io::fcntl_dupfd_cloexec(&life, 128).during("take the pipe of its life")?;
     let workspace = start.launch.workspace.clone();
-    let place = Place { workspace, tmp, walls: Walls::Shared, ..Place::own() };
+    let opened = rules::open_parts();
+    let place = Place { workspace, tmp, walls: Walls::Shared, opened, ..Place::own() };
     streams(start)?;
     limits(start.launch, start.held).during("set the limits")?;
     bound(start.launch).during("set the limits")?;

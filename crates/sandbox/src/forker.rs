@@ -10,7 +10,7 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::thread::Gid;
 
 use crate::cgroup::{self, Cgroup};
@@ -45,6 +45,9 @@ struct Forker {
     socket: OwnedFd,
     children: OwnedFd,
     boxes: BTreeMap<u64, Child>,
+    groups: Vec<cgroup::Own>,
+    /// What a killed forker left was looked for.
+    swept: bool,
 }
 
 /// A sandbox as its parent sees it.
@@ -79,15 +82,22 @@ impl Child {
 impl Forker {
     fn new() -> io::Result<Forker> {
         let socket = io::stdin().as_fd().try_clone_to_owned()?;
-        cgroup::sweep();
-        Ok(Forker { socket, children: sys::child_signals()?, boxes: BTreeMap::new() })
+        let groups = cgroup::own_groups();
+        Ok(Forker { socket, children: sys::child_signals()?, boxes: BTreeMap::new(), groups, swept: false })
     }
 
     fn serve(&mut self) -> io::Result<()> {
         loop {
             let mut fds =
                 [PollFd::new(&self.socket, PollFlags::IN), PollFd::new(&self.children, PollFlags::IN)];
-            match poll(&mut fds, None) {
+            const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+            match poll(&mut fds, (!self.swept).then_some(&NOW)) {
+                // Whoever asks for a sandbox at once does not wait for this.
+                Ok(0) => {
+                    self.swept = true;
+                    cgroup::sweep(&self.groups);
+                    continue;
+                }
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(e) => return Err(e.into()),
             }
@@ -145,7 +155,7 @@ impl Forker {
         } else {
             None
         };
-        let mut cgroup = Cgroup::make(launch.id, &launch.backend, &launch.bounds);
+        let mut cgroup = Cgroup::make(&self.groups, launch.id, &launch.backend, &launch.bounds);
         let held = cgroup.held();
         let doors = cgroup.doors();
         let bounds = Bounds { weigh: !held.memory, tally: !held.processes, ..launch.bounds.clone() };
@@ -249,6 +259,9 @@ impl Forker {
 
     /// The executor is gone: nothing of its sandboxes may stay.
     fn end(&mut self) -> io::Result<()> {
+        if !self.swept {
+            cgroup::sweep(&self.groups);
+        }
         self.boxes.values_mut().for_each(Child::end);
         while sys::reap(true).is_some() {}
         for one in self.boxes.values_mut() {

@@ -6,6 +6,7 @@ use policy::Limits;
 use serde::{Deserialize, Serialize};
 
 use crate::machine::Vm;
+use crate::rules::Opened;
 
 /// The user and group id of a guest inside its user namespace.
 pub(crate) const GUEST_ID: u32 = 1000;
@@ -26,12 +27,12 @@ pub(crate) const INIT_PATH: &str = "/.oubliette";
 /// (a rootless container) it may be called root and have one id only. Then it is an ordinary user.
 pub(crate) fn owns_ids() -> bool {
     rustix::process::geteuid().is_root()
-        && std::fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| covers(&map))
+        && crate::sys::text("/proc/self/uid_map").is_ok_and(|map| covers(&map))
 }
 
 /// The id that the world outside knows an id of the executor's by.
 pub(crate) fn outer_id(id: u32) -> u32 {
-    translate(&std::fs::read_to_string("/proc/self/uid_map").unwrap_or_default(), id)
+    translate(&crate::sys::text("/proc/self/uid_map").unwrap_or_default(), id)
 }
 
 fn translate(map: &str, id: u32) -> u32 {
@@ -166,6 +167,8 @@ pub(crate) struct Place {
     pub(crate) workspace: PathBuf,
     pub(crate) tmp: PathBuf,
     pub(crate) walls: Walls,
+    /// What else may be opened, where the walls are shared.
+    pub(crate) opened: Opened,
     /// Init inherits the counters of a group of its own kernel, as the numbers after its streams.
     pub(crate) counted: bool,
 }
@@ -187,6 +190,7 @@ impl Place {
             workspace: WORKSPACE.into(),
             tmp: "/tmp".into(),
             walls: Walls::Own,
+            opened: Opened::new(),
             counted: false,
         }
     }

@@ -4,6 +4,7 @@
 //! not a hole in both. Signals and abstract sockets stay within the sandbox as well.
 
 use std::cell::Cell;
+use std::path::PathBuf;
 
 use landlock::{
     ABI, Access, AccessFs, BitFlags, CompatLevel, Compatible, PathBeneath, PathFd, PathFdError, Ruleset,
@@ -52,6 +53,9 @@ pub(crate) fn scope() -> Result<(), RuleError> {
     Ok(())
 }
 
+/// What a guest without a view may open, and how. Found once, by names without links.
+pub(crate) type Opened = Vec<(PathBuf, BitFlags<AccessFs>)>;
+
 /// Confined tier, second domain: what a guest may open, and the processes, which init must see to end a call.
 pub(crate) fn restrict_init(place: &Place) -> Result<(), RuleError> {
     let rules = opened(place)?;
@@ -66,24 +70,27 @@ pub(crate) fn restrict_guest(place: &Place) -> Result<(), RuleError> {
     Ok(())
 }
 
-/// The host's programs for reading, a few devices, the sandbox's two folders; no TCP.
 fn opened(place: &Place) -> Result<RulesetCreated, RuleError> {
     let mut rules = created(CompatLevel::HardRequirement)?;
-    let (read, devices) = view::open_parts();
-    for path in read {
-        let fd = PathFd::new(&path)?;
-        let access =
-            if path.is_dir() { AccessFs::from_read(NEWEST) } else { AccessFs::ReadFile | AccessFs::Execute };
-        rules = rules.add_rule(PathBeneath::new(fd, access))?;
-    }
-    for path in devices {
-        let access = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev;
-        rules = rules.add_rule(PathBeneath::new(PathFd::new(&path)?, access))?;
+    for (path, access) in &place.opened {
+        rules = rules.add_rule(PathBeneath::new(PathFd::new(path)?, *access))?;
     }
     for path in [&place.workspace, &place.tmp] {
         rules = rules.add_rule(PathBeneath::new(PathFd::new(path)?, AccessFs::from_all(NEWEST)))?;
     }
     Ok(rules)
+}
+
+/// The host's programs for reading and a few devices.
+pub(crate) fn open_parts() -> Opened {
+    let (read, devices) = view::open_parts();
+    let read = read.into_iter().map(|path| {
+        let access =
+            if path.is_dir() { AccessFs::from_read(NEWEST) } else { AccessFs::ReadFile | AccessFs::Execute };
+        (path, access)
+    });
+    let used = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev;
+    read.chain(devices.into_iter().map(|path| (path, used))).collect()
 }
 
 fn created(level: CompatLevel) -> Result<RulesetCreated, RuleError> {

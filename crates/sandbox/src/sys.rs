@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "raw system calls; each block says why it is sound")]
 
 use std::ffi::CString;
-use std::io;
+use std::io::{self, Read};
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 
@@ -140,6 +140,13 @@ fn usage(used: &libc::rusage) -> Usage {
         system_us: micros(used.ru_stime),
         max_rss_kib: u64::try_from(used.ru_maxrss).unwrap_or_default(),
     }
+}
+
+/// A text of the kernel's. The standard library begins such a one, whose length nobody knows, with many small reads.
+pub(crate) fn text(path: &str) -> io::Result<String> {
+    let mut bytes = Vec::with_capacity(16 << 10);
+    std::fs::File::open(path)?.take(16 << 20).read_to_end(&mut bytes)?;
+    String::from_utf8(bytes).map_err(io::Error::other)
 }
 
 /// Sends a signal to a process, or with -1 to every process there is but this one.

@@ -43,10 +43,12 @@ pub(super) fn compile(
 
 fn ranges(rules: Rules, otherwise: u32, matched: u32) -> Vec<Range> {
     let mut ranges: Vec<Range> = vec![(0, Leaf::Answer(otherwise))];
-    let mut push = |from: u32, leaf: Leaf| match ranges.last_mut() {
-        Some((_, before)) if *before == leaf => {}
-        Some((start, before)) if *start == from => *before = leaf,
-        _ => ranges.push((from, leaf)),
+    let mut push = |from: u32, leaf: Leaf| {
+        // What would begin here has no number of its own.
+        ranges.pop_if(|(start, _)| *start == from);
+        if ranges.last().is_none_or(|(_, before)| *before != leaf) {
+            ranges.push((from, leaf));
+        }
     };
     // A negative number is none that the kernel knows.
     for (nr, rules) in rules.into_iter().filter_map(|(nr, rules)| Some((u32::try_from(nr).ok()?, rules))) {

@@ -54,10 +54,10 @@ fn look(place: &Place) -> io::Result<Hello> {
     let version = uname.version().to_string_lossy().into_owned();
     let release = uname.release().to_string_lossy().into_owned();
     // gVisor's own answer to uname and dmesg; a guest kernel's banner in /proc/version.
-    let banner = fs::read_to_string("/proc/version").unwrap_or_default();
+    let banner = sys::text("/proc/version").unwrap_or_default();
     let gvisor = is_gvisor(&banner, &version);
     let link_xattr = if link_xattr_is_broken(place)? { Mend::Broken } else { Mend::Sound };
-    let status = fs::read_to_string("/proc/self/status")?;
+    let status = sys::text("/proc/self/status")?;
     Ok(Hello {
         uid: rustix::process::geteuid().as_raw(),
         gid: rustix::process::getegid().as_raw(),
@@ -78,8 +78,8 @@ fn look(place: &Place) -> io::Result<Hello> {
         outside_closed: ["/", "/root", "/home", "/var"].iter().all(|path| fs::read_dir(path).is_err()),
         no_sockets: sys::no_sockets(),
         signals_scoped: signals_are_scoped(),
-        own_group: fs::read_to_string("/proc/self/cgroup").unwrap_or_default().trim() == "0::/guest",
-        mounts: u32::try_from(fs::read_to_string("/proc/self/mounts").unwrap_or_default().lines().count())
+        own_group: sys::text("/proc/self/cgroup").unwrap_or_default().trim() == "0::/guest",
+        mounts: u32::try_from(sys::text("/proc/self/mounts").unwrap_or_default().lines().count())
             .unwrap_or(u32::MAX),
     })
 }
@@ -101,7 +101,7 @@ fn hex(status: &str, name: &str) -> u64 {
 }
 
 fn interfaces() -> Vec<String> {
-    let text = fs::read_to_string("/proc/net/dev").unwrap_or_default();
+    let text = sys::text("/proc/net/dev").unwrap_or_default();
     text.lines().skip(2).filter_map(|line| Some(line.split_once(':')?.0.trim().to_owned())).collect()
 }
 

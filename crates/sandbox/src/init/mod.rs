@@ -222,6 +222,10 @@ impl Init {
                 let start: Start = serde_json::from_slice(head).map_err(io::Error::other)?;
                 match call::start(&start.job, stdin, &self.env, &self.bounds, &self.place) {
                     Ok(running) => {
+                        // The first look is due when it has had the time to do something.
+                        if self.calls.is_empty() {
+                            self.counted = Some(Instant::now());
+                        }
                         if let Some(group) = &self.group {
                             self.struck.insert(frame.call, group.counters());
                         }

@@ -142,7 +142,7 @@ fn run(start: &mut Start<'_>, status: &mut io::PipeWriter) -> Result<i32, Failur
     let place = Place { workspace, tmp, walls: Walls::Shared, opened, ..Place::own() };
     streams(start)?;
     limits(start.launch, start.held).during("set the limits")?;
-    bound(start.launch).during("set the limits")?;
+    bound(start.launch, start.held.processes).during("set the limits")?;
     sys::new_session().during("leave the session")?;
     give_up_ids().during("take the sandbox's own ids")?;
     set_dumpable_behavior(DumpableBehavior::NotDumpable).during("forbid tracing of init")?;
@@ -208,12 +208,23 @@ fn watch(init: i32, life: &OwnedFd, children: &OwnedFd) -> i32 {
 }
 
 /// Bounds of this tier only.
-fn bound(launch: &Launch) -> io::Result<()> {
+fn bound(launch: &Launch, counted: bool) -> io::Result<()> {
     let bounds = &launch.bounds;
     sys::set_limit(libc::RLIMIT_FSIZE, bounds.file_bytes, bounds.file_bytes)?;
-    // The kernel counts a user's tasks everywhere together: what runs already is added.
-    let most = u64::from(bounds.processes) + OURS + tasks_of(guest().0);
+    // The kernel counts a user's tasks everywhere together: what runs already is added. Where a cgroup counts the
+    // sandbox's own, this is the second bound, and all tasks there are will do: finding whose they are takes a look
+    // at each.
+    let running = match counted.then(all_tasks).flatten() {
+        Some(all) => all,
+        None => tasks_of(guest().0),
+    };
+    let most = u64::from(bounds.processes) + OURS + running;
     sys::set_limit(libc::RLIMIT_NPROC, most, most)
+}
+
+/// Tasks of everybody: the fourth word, `running/all`.
+fn all_tasks() -> Option<u64> {
+    sys::text("/proc/loadavg").ok()?.split(' ').nth(3)?.split_once('/')?.1.parse().ok()
 }
 
 /// Tasks of a user, as far as they can be seen.

@@ -176,9 +176,17 @@ impl Script {
     /// # Panics
     /// When no port can be had.
     pub fn start(self) -> ScriptedModel {
-        let listener = match TcpListener::bind(("127.0.0.1", 0)) {
+        self.start_at(SocketAddr::from(([127, 0, 0, 1], 0)))
+    }
+
+    /// Starts the server where it is told to.
+    ///
+    /// # Panics
+    /// When the address cannot be had.
+    pub fn start_at(self, address: SocketAddr) -> ScriptedModel {
+        let listener = match TcpListener::bind(address) {
             Ok(listener) => listener,
-            Err(e) => panic!("no port on 127.0.0.1: {e}"),
+            Err(e) => panic!("cannot listen at {address}: {e}"),
         };
         let addr = match listener.local_addr() {
             Ok(addr) => addr,

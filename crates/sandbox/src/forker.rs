@@ -17,10 +17,12 @@ use crate::cgroup::{self, Cgroup};
 use crate::confined::{self, Scratch};
 use crate::inside::{self, Taken};
 use crate::launch::{BASE_ID, Backend, Bounds, GUEST_ID, ID_COUNT, Launch, MONITOR_ID, owns_ids};
-use crate::machine::Accel;
+use crate::machine::{self, Accel};
 use crate::message::{Ask, Tell, receive, send};
 use crate::sys::{self, Fork};
 
+/// Descriptors that a sandbox's way in needs room for.
+const OPEN_FILES: u64 = 256;
 /// Descriptors that come with a launch.
 const STREAMS: usize = 3;
 
@@ -31,6 +33,10 @@ pub(crate) fn run() -> ! {
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     // A session of its own: a Ctrl-C on the terminal is the executor's to handle.
     let apart = sys::new_session().and_then(|()| Ok(rustix::process::chdir("/")?));
+    // Where it may: a core limit of 0 is no help against a handler (see `limits` of the way in), and descriptors are
+    // needed by the dozen. What could not be had is told by what is refused, or by the report.
+    sys::raise_limit(libc::RLIMIT_CORE, 1).ok();
+    sys::raise_limit(libc::RLIMIT_NOFILE, OPEN_FILES).ok();
     let code = match apart.and_then(|()| Forker::new()).and_then(|mut forker| forker.serve()) {
         Ok(()) => 0,
         Err(e) => {
@@ -141,6 +147,7 @@ impl Forker {
         let during = |doing: &'static str| move |e: io::Error| format!("{doing}: {e}");
         let streams: [OwnedFd; STREAMS] =
             fds.try_into().map_err(|_| "the request came without its streams".to_owned())?;
+        enough_room(&launch.backend)?;
         let root = owns_ids();
         // Private places need root's way through; an ordinary user's own process goes there itself.
         let confined = launch.backend == Backend::Confined;
@@ -205,7 +212,11 @@ impl Forker {
         let prepared = mapped
             .map_err(during("map the ids"))
             .and_then(|()| cgroup.enter(pid).map_err(during("enter the cgroup")))
-            .and_then(|()| go_write.write_all(b"+").map_err(during("let it go")));
+            .and_then(|()| match go_write.write_all(b"+") {
+                // It ended already, and says why.
+                Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+                other => other.map_err(during("let it go")),
+            });
         drop(go_write);
         let mut word = String::new();
         let told = prepared.and_then(|()| {
@@ -271,6 +282,26 @@ impl Forker {
         self.boxes.clear();
         Ok(())
     }
+}
+
+/// Limits that the executor was started with; a guest that cannot even fork is better not begun.
+fn enough_room(backend: &Backend) -> Result<(), String> {
+    let files = sys::soft_limit(libc::RLIMIT_NOFILE);
+    if files < OPEN_FILES {
+        return Err(format!("start anything: the limit of open files is {files}, {OPEN_FILES} are needed"));
+    }
+    let needed = match backend {
+        // Init, its helpers and a shell.
+        Backend::Confined | Backend::Namespace => 16,
+        // An engine ends where it cannot make a thread.
+        Backend::Gvisor { .. } => 256,
+        Backend::Microvm { .. } => machine::MONITOR_THREADS,
+    };
+    let processes = sys::soft_limit(libc::RLIMIT_NPROC);
+    if processes < needed {
+        return Err(format!("start anything: the limit of processes is {processes}, {needed} are needed"));
+    }
+    Ok(())
 }
 
 /// Groups that an engine needs where the executor is root: the one that owns `/dev/kvm`, for a machine under it.

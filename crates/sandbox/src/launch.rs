@@ -24,10 +24,18 @@ pub(crate) const INIT_ARG: &str = "__init";
 pub(crate) const INIT_PATH: &str = "/.oubliette";
 
 /// Whether the executor is root and the ids of sandboxes are there for it to use: in a user namespace of its own
-/// (a rootless container) it may be called root and have one id only. Then it is an ordinary user.
+/// (a rootless container) it may be called root and have one id only, and in a container without capabilities it
+/// may use none. Then it is an ordinary user.
 pub(crate) fn owns_ids() -> bool {
     rustix::process::geteuid().is_root()
+        && may_use_ids()
         && crate::sys::text("/proc/self/uid_map").is_ok_and(|map| covers(&map))
+}
+
+fn may_use_ids() -> bool {
+    use rustix::thread::CapabilitySet as Set;
+    let needed = Set::CHOWN | Set::SETUID | Set::SETGID;
+    rustix::thread::capabilities(None).is_ok_and(|held| held.effective.contains(needed))
 }
 
 /// The id that the world outside knows an id of the executor's by.

@@ -37,6 +37,7 @@ mod message;
 mod plan;
 mod problem;
 mod ready;
+mod remedy;
 mod report;
 mod rules;
 mod running;

@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::launch::{BASE_ID, Backend, Bounds, GUEST_ID, Launch};
 use crate::problem::{self, Problem};
 use crate::ready::{self, Ready};
-use crate::{Host, Report, machine};
+use crate::{Host, Report, machine, remedy};
 
 /// What is wanted.
 #[derive(Clone, Debug)]
@@ -71,6 +71,8 @@ pub struct TierProbe {
     pub problem: Option<String>,
     /// What to install or to set.
     pub remedy: Option<String>,
+    /// For layers that hold less than they could: name, and what to install or to set.
+    pub advice: Vec<(&'static str, String)>,
     /// Whether `auto` takes it: an emulated machine must be named.
     pub auto: bool,
 }
@@ -212,12 +214,10 @@ fn refusal(
             // The tier nearest to the floor is the one a remedy is worth most for.
             let remedy = problems.last().map(|(tier, p)| p.remedy(*tier)).unwrap_or_default();
             let namespaces = !problems.iter().any(|(_, p)| p.is_about_namespaces());
+            let less = if namespaces { next_lower(floor) } else { Tier::Confined };
             SandboxError::Refused {
                 reason: format!("no tier at or above the floor `{floor}` works here ({})", seen.join("; ")),
-                remedy: format!(
-                    "{remedy}; or {}",
-                    accept_less(if namespaces { next_lower(floor) } else { Tier::Confined })
-                ),
+                remedy: if less < floor { format!("{remedy}; or {}", accept_less(less)) } else { remedy },
             }
         }
     }
@@ -259,13 +259,15 @@ pub async fn probe(host: &Host, folder: &Path) -> Vec<TierProbe> {
         probes.push(match outcome {
             Ok(ready) => {
                 let report = ready.start().destroy().await;
-                TierProbe { tier, report: Some(report), problem: None, remedy: None, auto }
+                let advice = remedy::of_report(&report);
+                TierProbe { tier, report: Some(report), problem: None, remedy: None, advice, auto }
             }
             Err(problem) => TierProbe {
                 tier,
                 report: None,
                 problem: Some(problem.to_string()),
                 remedy: Some(problem.remedy(tier)),
+                advice: Vec::new(),
                 auto: false,
             },
         });

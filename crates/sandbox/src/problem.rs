@@ -1,9 +1,10 @@
 //! Why a tier does not work on a machine, and what would mend it.
 
-use std::fs;
 use std::time::Duration;
 
 use policy::Tier;
+
+use crate::remedy;
 
 /// How long a sandbox may take to answer.
 pub(crate) const ANSWER: Duration = Duration::from_secs(30);
@@ -17,7 +18,7 @@ pub(crate) enum Problem {
     NoQemu,
     #[error("there is no guest kernel")]
     NoKernel,
-    #[error("`{0}` is not installed")]
+    #[error("`{0}` is not installed, or cannot be started")]
     NoTool(String),
     #[error("machines are only emulated here, which `auto` does not take: KVM is not there or does not work")]
     OnlyEmulated,
@@ -36,8 +37,7 @@ pub(crate) enum Problem {
 impl Problem {
     /// Whether every tier that needs namespaces fails for the same reason.
     pub(crate) fn is_about_namespaces(&self) -> bool {
-        matches!(self, Problem::Start(doing)
-            if doing.contains("create the namespaces") || doing.contains("map the ids"))
+        matches!(self, Problem::Start(doing) if remedy::is_about_namespaces(doing))
     }
 
     pub(crate) fn remedy(&self, tier: Tier) -> String {
@@ -61,43 +61,12 @@ impl Problem {
                 working /dev/kvm"
                 .to_owned(),
             (Problem::Rootfs(_), _) => "use `rootfs = \"host\"`, or unpack an image into a folder".to_owned(),
-            (Problem::Start(_), _) if self.is_about_namespaces() => user_namespaces(),
-            (Problem::Start(doing), _) if doing.contains("restrict by Landlock") => {
-                "this tier needs Landlock with signal scopes: Linux 6.12 or newer with `landlock` among the `lsm=` \
-                 of its command line, and a container whose seccomp profile allows it"
-                    .to_owned()
-            }
-            (Problem::Start(doing), _) if doing.contains("reach the workspace") => {
-                "keep records (`--data`) in a folder that others may pass through (mode 711 on each folder above), \
-                 or run the executor as an ordinary user"
-                    .to_owned()
-            }
-            (Problem::Start(doing), _) if doing.contains("use a root file system") => {
-                "use `rootfs = \"host\"`".to_owned()
-            }
-            (Problem::Start(_) | Problem::Machine(_) | Problem::Silent | Problem::Layer { .. }, _) => {
-                "run `oubliette doctor` for what this machine can hold".to_owned()
-            }
+            (Problem::Start(doing) | Problem::Machine(doing), _) => remedy::of_step(doing),
+            (Problem::Layer { name, .. }, _) => remedy::of_layer(name),
+            (Problem::Silent, Tier::Gvisor) => "this `runsc` starts and never answers: try another \
+                (`scripts/install-runsc`), and look whether the machine is overloaded"
+                .to_owned(),
+            (Problem::Silent, _) => "look whether the machine is overloaded, and try again".to_owned(),
         }
     }
-}
-
-/// What forbids user namespaces here, by looking at each thing that can.
-fn user_namespaces() -> String {
-    let read = |path: &str| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
-    if read("/proc/sys/kernel/apparmor_restrict_unprivileged_userns") == "1" {
-        return "AppArmor restricts user namespaces: `sysctl -w kernel.apparmor_restrict_unprivileged_userns=0`, \
-            or an AppArmor profile that grants `userns` to this program"
-            .to_owned();
-    }
-    if read("/proc/sys/kernel/unprivileged_userns_clone") == "0" {
-        return "this kernel gives user namespaces to root only: `sysctl -w kernel.unprivileged_userns_clone=1`"
-            .to_owned();
-    }
-    if read("/proc/sys/user/max_user_namespaces") == "0" {
-        return "user namespaces are turned off: `sysctl -w user.max_user_namespaces=10000`".to_owned();
-    }
-    "something around this program (a container's seccomp profile, usually) forbids user namespaces: start the \
-     container with `--security-opt seccomp=unconfined --security-opt systempaths=unconfined`"
-        .to_owned()
 }

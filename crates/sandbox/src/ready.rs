@@ -79,6 +79,9 @@ pub(crate) async fn launch(
         Some(Tell::Counted { .. }) | None => return Err(Problem::Start("the forker is gone".to_owned())),
     };
     let (hello, channel) = pipes.open().await.map_err(|e| match e {
+        ChannelError::Silent { log } if log.trim().is_empty() => {
+            Problem::Start(format!("the {tier} sandbox ended without a word"))
+        }
         ChannelError::Silent { log } => Problem::Start(log),
         other => Problem::Start(other.to_string()),
     })?;
@@ -197,7 +200,8 @@ fn layers(tier: Tier, backend: &Backend, seen: &Outside, hello: &Hello, bounds: 
     }
     if tier == Tier::Confined {
         layers.extend(confined(seen, hello));
-        layers.extend(limits(tier, seen, bounds));
+        layers.extend(limits(tier, seen, bounds, hello));
+        layers.push(crashes(hello));
         layers.push(layer(
             "call-kill",
             true,
@@ -249,7 +253,7 @@ fn layers(tier: Tier, backend: &Backend, seen: &Outside, hello: &Hello, bounds: 
         layers.push(layer("seccomp", hello.seccomp, "allow-list of system calls and socket families"));
         layers.push(match hello.landlock.as_str() {
             "full" => layer("landlock", true, "files, devices, signals and abstract sockets"),
-            "part" => part("landlock", "an older kernel: files only in part, see docs/threats.md"),
+            "part" => part("landlock", older_landlock(hello.landlock_version)),
             other => layer("landlock", false, format!("{other}: the kernel offers none")),
         });
     }
@@ -274,8 +278,11 @@ fn layers(tier: Tier, backend: &Backend, seen: &Outside, hello: &Hello, bounds: 
     ));
     layers.extend(match vm {
         Some(_) => machine_limits(seen, hello, bounds),
-        None => limits(tier, seen, bounds),
+        None => limits(tier, seen, bounds, hello),
     });
+    if tier == Tier::Namespace {
+        layers.push(crashes(hello));
+    }
     layers.push(if hello.subreaper {
         layer("call-kill", true, "everything a call started, wherever it hid")
     } else {
@@ -321,7 +328,39 @@ fn confined(seen: &Outside, hello: &Hello) -> Vec<Layer> {
     ]
 }
 
-fn limits(tier: Tier, seen: &Outside, bounds: &Bounds) -> Vec<Layer> {
+/// What a kernel's rules lack; the namespaces hold scopes as well, and the mounts most of the rest.
+fn older_landlock(version: i64) -> String {
+    let lacks: Vec<&str> = [
+        (2, "moves between folders (refused altogether)"),
+        (3, "truncation"),
+        (5, "ioctl of devices"),
+        (6, "scopes of signals and abstract sockets"),
+    ]
+    .into_iter()
+    .filter_map(|(since, what)| (version < since).then_some(what))
+    .collect();
+    format!("version {version} of an older kernel, without {}", lacks.join(", "))
+}
+
+/// Whether a guest's crash may start a program of the host's. Every limit but 1 lets a `core_pattern` that is a
+/// pipe start its handler, as root and outside.
+fn crashes(hello: &Hello) -> Layer {
+    // A setting that cannot be read counts as the worse one.
+    let pattern = std::fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap_or_else(|_| "|".to_owned());
+    match (hello.core_limit, pattern.starts_with('|')) {
+        (1, _) => layer("crashes", true, "no core file, and no handler of the host"),
+        (0, false) => layer("crashes", true, "no core file; the host's `core_pattern` is no pipe"),
+        (limit, piped) => part(
+            "crashes",
+            format!(
+                "{} (limit {limit}: the executor's own hard limit is not more)",
+                if piped { "a crash starts the host's handler of `core_pattern`" } else { "core files" }
+            ),
+        ),
+    }
+}
+
+fn limits(tier: Tier, seen: &Outside, bounds: &Bounds, hello: &Hello) -> Vec<Layer> {
     let has = |name: &str| seen.cgroup.controllers.iter().any(|c| c == name);
     let by = format!("cgroup {}", seen.cgroup.version);
     let memory = bounds.memory >> 20;
@@ -337,7 +376,16 @@ fn limits(tier: Tier, seen: &Outside, bounds: &Bounds) -> Vec<Layer> {
             ),
         )
     }];
+    // What the executor was allowed itself may be less than a guest is promised.
+    let fewer = tier != Tier::Gvisor && hello.processes_limit < u64::from(bounds.processes);
     layers.push(match (tier, has("pids")) {
+        _ if fewer => part(
+            "processes",
+            format!(
+                "{} at most instead of {}: the executor's own limit (`ulimit -u`)",
+                hello.processes_limit, bounds.processes
+            ),
+        ),
         (Tier::Gvisor, held) => part(
             "processes",
             format!(

@@ -12,13 +12,14 @@ use landlock::{
 };
 
 use crate::launch::Place;
-use crate::view;
+use crate::{sys, view};
 
 /// The newest rules we know to ask for; what the kernel cannot hold of them is left out and reported.
 const NEWEST: ABI = ABI::V6;
 
 thread_local! {
     static ENFORCED: Cell<&'static str> = const { Cell::new("none") };
+    static VERSION: Cell<i64> = const { Cell::new(0) };
 }
 
 /// Rules that could not be made.
@@ -94,6 +95,8 @@ pub(crate) fn open_parts() -> Opened {
 }
 
 fn created(level: CompatLevel) -> Result<RulesetCreated, RuleError> {
+    // Asked here: once restricted, a guest may not.
+    VERSION.set(sys::landlock_version().unwrap_or(0));
     Ok(Ruleset::default()
         .set_compatibility(level)
         .handle_access(AccessFs::from_all(NEWEST))?
@@ -117,4 +120,9 @@ fn told(status: RulesetStatus) -> &'static str {
 /// What the kernel said it enforces of the rules installed in this process.
 pub(crate) fn enforced() -> &'static str {
     ENFORCED.get()
+}
+
+/// The version of the kernel's own rules; 0 where there are none.
+pub(crate) fn version() -> i64 {
+    VERSION.get()
 }

@@ -233,13 +233,34 @@ pub(crate) fn place_fd(fd: RawFd, number: RawFd) -> io::Result<()> {
 
 /// Sets one limit, soft and hard, never above what is already the hard one.
 pub(crate) fn set_limit(which: libc::__rlimit_resource_t, soft: u64, hard: u64) -> io::Result<()> {
-    let mut now = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the pointer is to a live rlimit.
-    check(i64::from(unsafe { libc::getrlimit(which, &raw mut now) }))?;
+    let now = limit_of(which)?;
     let hard = hard.min(now.rlim_max);
     let wanted = libc::rlimit { rlim_cur: soft.min(hard), rlim_max: hard };
     // SAFETY: the pointer is to a live rlimit.
     check(i64::from(unsafe { libc::setrlimit(which, &raw const wanted) })).map(|_| ())
+}
+
+/// A limit as it is in force; none counts as the largest number.
+pub(crate) fn soft_limit(which: libc::__rlimit_resource_t) -> u64 {
+    limit_of(which).map_or(u64::MAX, |limit| limit.rlim_cur)
+}
+
+fn limit_of(which: libc::__rlimit_resource_t) -> io::Result<libc::rlimit> {
+    let mut now = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the pointer is to a live rlimit.
+    check(i64::from(unsafe { libc::getrlimit(which, &raw mut now) }))?;
+    Ok(now)
+}
+
+/// Raises a limit to what is asked, as far as this process may; what came of it.
+pub(crate) fn raise_limit(which: libc::__rlimit_resource_t, wanted: u64) -> io::Result<u64> {
+    let now = limit_of(which)?;
+    let raised = libc::rlimit { rlim_cur: wanted.max(now.rlim_cur), rlim_max: wanted.max(now.rlim_max) };
+    // SAFETY: the pointer is to a live rlimit.
+    if unsafe { libc::setrlimit(which, &raw const raised) } != 0 {
+        set_limit(which, wanted.max(now.rlim_cur), now.rlim_max)?;
+    }
+    Ok(limit_of(which)?.rlim_cur)
 }
 
 /// `statx` with the flags that coreutils pass; the kind of call that an old gVisor refuses.

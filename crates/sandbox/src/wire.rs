@@ -99,6 +99,15 @@ pub(crate) struct Hello {
     pub(crate) subreaper: bool,
     /// Landlock as the kernel reported it, `none` where there is none.
     pub(crate) landlock: String,
+    /// The version that the kernel offered.
+    #[serde(default)]
+    pub(crate) landlock_version: i64,
+    /// Bytes that a core file may have: what tells the kernel whether to start a handler for a crash.
+    #[serde(default)]
+    pub(crate) core_limit: u64,
+    /// Processes that its user may have, by rlimit.
+    #[serde(default)]
+    pub(crate) processes_limit: u64,
     /// A write to the system's part of the view was refused.
     pub(crate) root_read_only: bool,
     /// Folders of the host that no program needs cannot be listed.

@@ -1,5 +1,72 @@
-//! The helper of this crate's own tests: forker and init, as in the shipped program.
+//! The helper of this crate's own tests: forker and init, as in the shipped program; and with `try` the smallest
+//! executor there can be, which tests start where something was taken away from it.
 
-fn main() {
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use policy::{Limits, Rootfs, Surroundings, Tier, TierChoice};
+use sandbox::{Call, Cancel, Host, Job, Plan, SandboxError};
+use serde_json::{Value, json};
+
+fn main() -> ExitCode {
     sandbox::helper_main();
+    let args: Vec<String> = std::env::args_os().skip(1).filter_map(|a| a.into_string().ok()).collect();
+    match args.split_first() {
+        Some((word, rest)) if word == "try" => match try_all(rest) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(e) => {
+                writeln!(std::io::stderr(), "{e}").ok();
+                ExitCode::FAILURE
+            }
+        },
+        _ => ExitCode::SUCCESS,
+    }
+}
+
+/// `try WORKSPACE RUNSC TIER...`: one line of JSON for each tier, what it was or why it is refused. An empty
+/// `RUNSC` is the one that is found.
+fn try_all(args: &[String]) -> std::io::Result<()> {
+    let [workspace, runsc, tiers @ ..] = args else {
+        return Err(std::io::Error::other("a folder, a program and tiers are wanted"));
+    };
+    let host = Host::start()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    for tier in tiers {
+        let runsc = (!runsc.is_empty()).then(|| PathBuf::from(runsc));
+        let mut told = runtime.block_on(try_one(&host, Path::new(workspace), runsc, tier));
+        told["asked"] = tier.as_str().into();
+        writeln!(std::io::stdout(), "{told}")?;
+    }
+    Ok(())
+}
+
+async fn try_one(host: &Host, workspace: &Path, runsc: Option<PathBuf>, tier: &str) -> Value {
+    let Ok(tier) = serde_json::from_value::<TierChoice>(tier.into()) else {
+        return json!({"error": "no tier"});
+    };
+    let plan = Plan {
+        tier,
+        floor: Tier::Confined,
+        surroundings: Surroundings::None,
+        rootfs: Rootfs::Host,
+        workspace: workspace.to_path_buf(),
+        limits: Limits::default(),
+        env: Vec::new(),
+        runsc,
+    };
+    let running = match plan.ready(host).await {
+        Ok(ready) => ready.start(),
+        Err(SandboxError::Refused { reason, remedy }) => return json!({"reason": reason, "remedy": remedy}),
+        Err(e) => return json!({"error": e.to_string()}),
+    };
+    let argv = ["sh", "-c", "echo works | cat > f; cat f; rm f"].map(str::to_owned).to_vec();
+    let job = Job::Exec { argv, env: Vec::new(), cwd: None };
+    let call = Call { job, stdin: Vec::new(), timeout: Duration::from_secs(20), output: 1 << 16 };
+    let mut said = Vec::new();
+    let (_keep, cancel) = Cancel::new();
+    let outcome = running.run(&call, &cancel, &mut |_, bytes| said.extend_from_slice(bytes)).await;
+    let report = running.destroy().await;
+    json!({"report": report, "said": String::from_utf8_lossy(&said), "outcome": format!("{outcome:?}")})
 }

@@ -46,7 +46,8 @@ impl Attributes {
     /// From now on such calls of this process and all it starts are questions.
     pub(super) fn listen() -> io::Result<Attributes> {
         let program = filter::attributes().map_err(io::Error::other)?;
-        Ok(Attributes(sys::listen_to_calls(&program)?))
+        let listener = sys::listen_to_calls(&program);
+        Ok(Attributes(listener.map_err(|e| io::Error::new(e.kind(), format!("be asked about calls: {e}")))?))
     }
 
     /// Answers one question, if there is one.

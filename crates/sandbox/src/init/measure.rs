@@ -74,6 +74,9 @@ fn look(place: &Place) -> io::Result<Hello> {
         // Linux has had them for longer than anything else we need.
         subreaper: !gvisor || subreapers_work()?,
         landlock: rules::enforced().to_owned(),
+        landlock_version: rules::version(),
+        core_limit: sys::soft_limit(libc::RLIMIT_CORE),
+        processes_limit: sys::soft_limit(libc::RLIMIT_NPROC),
         root_read_only: root_is_read_only(),
         outside_closed: ["/", "/root", "/home", "/var"].iter().all(|path| fs::read_dir(path).is_err()),
         no_sockets: sys::no_sockets(),

@@ -190,7 +190,7 @@ async fn run(
     let last: String = said.trim().chars().rev().take(300).collect::<Vec<_>>().into_iter().rev().collect();
     match ran {
         Ok(outcome) if outcome.ended == Ended::Exit(0) => Ok((scratch, said.into_owned())),
-        Ok(outcome) if outcome.ended == Ended::Exit(127) => Err(Problem::NoTool(name)),
+        Ok(outcome) if matches!(outcome.ended, Ended::Exit(126 | 127)) => Err(Problem::NoTool(name)),
         Ok(outcome) => Err(failed(format!("{:?}, {last}", outcome.ended))),
         Err(e) => Err(failed(e.to_string())),
     }

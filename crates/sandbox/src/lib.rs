@@ -36,6 +36,7 @@ mod machine;
 mod message;
 mod plan;
 mod problem;
+mod promise;
 mod ready;
 mod remedy;
 mod report;

@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::launch::{BASE_ID, Backend, Bounds, GUEST_ID, Launch};
 use crate::problem::{self, Problem};
 use crate::ready::{self, Ready};
-use crate::{Host, Report, machine, remedy};
+use crate::{Host, Report, machine, promise, remedy};
 
 /// What is wanted.
 #[derive(Clone, Debug)]
@@ -65,6 +65,10 @@ pub enum SandboxError {
 pub struct TierProbe {
     /// The tier.
     pub tier: Tier,
+    /// What it stops.
+    pub stops: &'static str,
+    /// What it does not.
+    pub leaves: &'static str,
     /// What held, when it works.
     pub report: Option<Report>,
     /// Why it does not.
@@ -249,6 +253,7 @@ pub async fn probe(host: &Host, folder: &Path) -> Vec<TierProbe> {
             env: Vec::new(),
             runsc: None,
         };
+        let (stops, leaves) = promise::of(tier);
         let mut outcome = plan.attempt(tier, host).await;
         let auto = outcome.is_ok();
         if let Err(Problem::OnlyEmulated) = outcome {
@@ -259,11 +264,25 @@ pub async fn probe(host: &Host, folder: &Path) -> Vec<TierProbe> {
         probes.push(match outcome {
             Ok(ready) => {
                 let report = ready.start().destroy().await;
-                let advice = remedy::of_report(&report);
-                TierProbe { tier, report: Some(report), problem: None, remedy: None, advice, auto }
+                let mut advice = remedy::of_report(&report);
+                if tier == Tier::Microvm && !auto {
+                    advice.push(("kvm", remedy::kvm()));
+                }
+                TierProbe {
+                    tier,
+                    stops,
+                    leaves,
+                    report: Some(report),
+                    problem: None,
+                    remedy: None,
+                    advice,
+                    auto,
+                }
             }
             Err(problem) => TierProbe {
                 tier,
+                stops,
+                leaves,
                 report: None,
                 problem: Some(problem.to_string()),
                 remedy: Some(problem.remedy(tier)),

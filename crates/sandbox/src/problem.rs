@@ -57,9 +57,9 @@ impl Problem {
                 "mke2fs" => "`apt-get install e2fsprogs`".to_owned(),
                 _ => "`apt-get install squashfs-tools`".to_owned(),
             },
-            (Problem::OnlyEmulated, _) => "ask for it by name with `--tier microvm`, or give this machine a \
-                working /dev/kvm"
-                .to_owned(),
+            (Problem::OnlyEmulated, _) => {
+                format!("ask for it by name with `--tier microvm`, or {}", remedy::kvm())
+            }
             (Problem::Rootfs(_), _) => "use `rootfs = \"host\"`, or unpack an image into a folder".to_owned(),
             (Problem::Start(doing) | Problem::Machine(doing), _) => remedy::of_step(doing),
             (Problem::Layer { name, .. }, _) => remedy::of_layer(name),

@@ -30,10 +30,15 @@ pub(crate) fn doctor(args: &Doctor) -> anyhow::Result<ExitCode> {
                 (None, problem) => {
                     let problem = problem.as_deref().unwrap_or("not tried");
                     render::line(&format!("tier {}: {}", probe.tier, render::shown(problem)));
-                    if let Some(remedy) = &probe.remedy {
-                        render::line(&format!("  remedy: {}", render::shown(remedy)));
-                    }
                 }
+            }
+            render::line(&format!("  stops: {}", probe.stops));
+            render::line(&format!("  does not stop: {}", probe.leaves));
+            if let Some(remedy) = &probe.remedy {
+                render::line(&format!("  remedy: {}", render::shown(remedy)));
+            }
+            for (layer, remedy) in &probe.advice {
+                render::line(&format!("  more of {layer}: {}", render::shown(remedy)));
             }
         }
         match chosen {

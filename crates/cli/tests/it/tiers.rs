@@ -125,6 +125,7 @@ fn r52_doctor_tells_each_tier() {
         let (report, problem) = (&tier["report"], &tier["problem"]);
         assert!(report.is_object() != problem.is_string(), "{tier}");
         assert!(report.is_object() || tier["remedy"].is_string(), "{tier}");
+        assert!(tier["stops"].is_string() && tier["leaves"].is_string(), "{tier}");
         for layer in report["layers"].as_array().into_iter().flatten() {
             assert!(["full", "part", "none"].map(Value::from).contains(&layer["state"]), "{layer}");
             assert!(!layer["detail"].as_str().unwrap().is_empty(), "{layer}");

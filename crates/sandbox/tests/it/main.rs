@@ -10,6 +10,7 @@ mod hiding;
 mod inside;
 mod limits;
 mod lost;
+mod raw;
 mod refusal;
 mod teardown;
 mod told;

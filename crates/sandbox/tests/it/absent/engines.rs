@@ -5,26 +5,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::time::Instant;
 
 use super::without_engine;
+use crate::raw::program;
 
 /// `pause` for ever.
 const HANGS: &[u8] = &[0xb8, 34, 0, 0, 0, 0x0f, 0x05, 0xeb, 0xf7];
-
-/// A program for x86-64 that holds this code.
-fn program(code: &[u8]) -> Vec<u8> {
-    let size = 120 + code.len() as u64;
-    let mut file = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0".to_vec();
-    file.extend([2, 0, 62, 0, 1, 0, 0, 0]);
-    for number in [0x40_0078_u64, 64, 0] {
-        file.extend(number.to_le_bytes());
-    }
-    file.extend([0, 0, 0, 0, 64, 0, 56, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
-    file.extend([1, 0, 0, 0, 5, 0, 0, 0]);
-    for number in [0, 0x40_0000, 0x40_0000, size, size, 4096] {
-        file.extend(number.to_le_bytes());
-    }
-    file.extend(code);
-    file
-}
 
 /// Writes this to its standard output, where init's first word should come, then does the rest.
 fn says(words: &[u8], then: &[u8]) -> Vec<u8> {

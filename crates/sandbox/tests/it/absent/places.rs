@@ -13,6 +13,15 @@ fn r57_without_a_group_the_memory_of_all_together_is_told_as_held_in_part() {
     }
 }
 
+/// R54: no service of the machine is asked for anything; where none has a socket, every tier works.
+#[test]
+fn r54_no_daemon_is_needed() {
+    let told = without(&["mounts", "cover:/run", "cover:/var/lib/docker"], &ALL);
+    for tier in ALL {
+        told.works(tier, tier);
+    }
+}
+
 /// As every container engine does it by default.
 #[test]
 fn r57_a_proc_that_is_covered_in_part_is_missed_by_the_tiers_that_need_their_own() {

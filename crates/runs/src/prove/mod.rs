@@ -13,6 +13,8 @@ mod control;
 mod corpus;
 mod left;
 mod outside;
+#[cfg(test)]
+mod reference;
 
 use std::path::Path;
 use std::time::{Duration, Instant};

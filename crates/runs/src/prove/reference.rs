@@ -1,0 +1,189 @@
+//! The same attacks against bubblewrap with equal flags: what the tiers are measured against.
+//!
+//! bubblewrap 0.8 is a good tool for what it is: namespaces and mounts. What it does not hold is written down here,
+//! attack by attack, and the test fails in both directions: when it lets something that is not on the list, and
+//! when something on the list is held after all.
+
+use std::io::Read;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::{
+    Attack, Corpus, Said, corpus,
+    outside::{self, Outside},
+};
+
+const ORDINARY: u32 = 65534;
+
+/// What bubblewrap lets, and why.
+const LETS: &[(&str, &str)] = &[
+    ("host-file-by-handle", "no filter: handles can be asked for, though not opened"),
+    ("environment-theft", "it sets `PWD`, which is no secret; the attack counts every name that is not ours"),
+    ("leaked-descriptors", "what its starter left open is handed on"),
+    (
+        "kernel-settings",
+        "its first process has the guest's id, and so the guest sets how soon that one is killed",
+    ),
+    ("vsock", "no filter: sockets that lead to the hypervisor"),
+    ("netlink", "no filter: every kind of netlink"),
+    ("io-uring", "no filter"),
+    ("userfaultfd", "no filter"),
+    ("keyrings", "no filter: keys are shared by all that have the user's id outside"),
+    (
+        "nested-namespaces",
+        "unless it is told so (`--disable-userns`): a namespace in which the guest is root",
+    ),
+    ("secrets-of-init", "its first process has the guest's id, and may be read"),
+    ("crash-dumps", "no limits: a crash makes the host start what it starts for one"),
+    ("i386-entry", "no filter: the 32-bit entry of every call"),
+];
+
+/// What is not tried, and why: it sets no bounds, and then the host would be what is hurt.
+const NOT_TRIED: &[(&str, &str)] = &[
+    ("fork-bomb", "no bounds"),
+    ("memory-bomb", "no bounds"),
+    ("memory-of-nobody", "no bounds"),
+    ("disk-bomb", "no bounds"),
+    ("many-files-bomb", "no bounds"),
+    ("temporary-files-bomb", "no bounds"),
+    ("output-flood", "no bounds"),
+    ("ignores-its-end", "no bounds"),
+    ("a-neighbours-processes", "wants a neighbour that lives on between two commands, which it has not"),
+];
+
+#[derive(Debug, PartialEq, Eq)]
+enum Answer {
+    Held,
+    Lets(String),
+    Error(String),
+}
+
+/// A program of the corpus in a bubblewrap that unshares, drops and hides what the tier `namespace` does.
+fn in_bubblewrap(workspace: &Path, program: &str, facts: &Value, longest: Duration) -> (String, bool) {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the reference is a process of this test, not of the product"
+    )]
+    let mut command = Command::new("/usr/bin/setpriv");
+    if rustix::process::geteuid().is_root() {
+        let id = ORDINARY.to_string();
+        command.args(["--reuid", &id, "--regid", &id, "--clear-groups"]);
+    }
+    command.args([
+        "/usr/bin/bwrap",
+        "--unshare-all",
+        "--die-with-parent",
+        "--new-session",
+        "--cap-drop",
+        "ALL",
+    ]);
+    command.args(["--uid", "1000", "--gid", "1000", "--hostname", "sandbox", "--clearenv"]);
+    command.args(["--ro-bind", "/usr", "/usr", "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]);
+    for (target, name) in
+        [("usr/bin", "/bin"), ("usr/sbin", "/sbin"), ("usr/lib", "/lib"), ("usr/lib64", "/lib64")]
+    {
+        command.args(["--symlink", target, name]);
+    }
+    command.arg("--bind").arg(workspace).args(["/workspace", "--chdir", "/workspace", "--remount-ro", "/"]);
+    for (name, value) in [("PATH", "/usr/bin:/bin"), ("HOME", "/tmp"), ("TMPDIR", "/tmp")] {
+        command.args(["--setenv", name, value]);
+    }
+    command.args(["/usr/bin/python3", "-c", &corpus::program(program), &facts.to_string()]);
+    let mut child = command
+        .env_clear()
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdin.take());
+    let began = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            break Some(status);
+        }
+        if began.elapsed() > longest {
+            child.kill().unwrap();
+            child.wait().unwrap();
+            break None;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    let mut said = String::new();
+    child.stdout.take().unwrap().take(1 << 20).read_to_string(&mut said).unwrap();
+    (said, status.is_some_and(|s| s.success()))
+}
+
+fn attacked(attack: &Attack, folder: &Path, around: &Outside) -> Answer {
+    let workspaces = ["one", "two"].map(|name| folder.join(name));
+    for workspace in &workspaces {
+        std::fs::create_dir_all(workspace).unwrap();
+        if rustix::process::geteuid().is_root() {
+            chown(workspace, Some(ORDINARY), Some(ORDINARY)).unwrap();
+        }
+    }
+    let mut facts = around.facts();
+    facts["where"] = "bubblewrap".into();
+    facts["host"] = rustix::system::uname().nodename().to_string_lossy().into();
+    facts["pids"] = json!([std::process::id()]);
+    facts["pids_began"] = json!([outside::began(std::process::id())]);
+    facts["neighbours"] = json!([]);
+    facts["neighbours_began"] = json!([]);
+    facts["run"] = json!(folder);
+    facts["neighbour"] = json!(workspaces[1]);
+    let longest = Duration::from_secs(attack.seconds.unwrap_or(30));
+    around.forget();
+    if let Some(plant) = &attack.plant {
+        in_bubblewrap(&workspaces[1], plant, &facts, longest);
+    }
+    let (text, ended) = in_bubblewrap(&workspaces[0], &attack.program, &facts, longest);
+    let said = Said::of(&text);
+    let mut broken = said.broken;
+    broken.extend(around.seen());
+    if !broken.is_empty() {
+        Answer::Lets(broken.join("; "))
+    } else if !ended || !said.failed.is_empty() || said.held.is_empty() {
+        Answer::Error(format!("ended: {ended}, failed: {:?}, held: {}", said.failed, said.held.len()))
+    } else {
+        Answer::Held
+    }
+}
+
+#[test]
+fn bubblewrap_holds_what_is_expected_of_it_and_nothing_less() {
+    assert!(
+        Path::new("/usr/bin/bwrap").exists(),
+        "bubblewrap is not installed: run the tests by scripts/test"
+    );
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o711)).unwrap();
+    let mut wrong = Vec::new();
+    let corpus = Corpus::shipped().unwrap();
+    let mut table = String::new();
+    // What no namespace is asked to hold is not asked of it either.
+    let asked = corpus.attacks().iter().filter(|a| a.layers.contains_key("namespace"));
+    for (n, attack) in asked.enumerate() {
+        let lets = LETS.iter().find(|(id, _)| *id == attack.id);
+        if let Some((id, why)) = NOT_TRIED.iter().find(|(id, _)| *id == attack.id) {
+            table.push_str(&format!("{id:<28} not tried: {why}\n"));
+            continue;
+        }
+        let here = folder.path().join(n.to_string());
+        std::fs::create_dir(&here).unwrap();
+        let outside = Outside::new(&here.join("canary")).unwrap();
+        let answer = attacked(attack, &here, &outside);
+        table.push_str(&format!("{:<28} {answer:?}\n", attack.id));
+        match (&answer, lets) {
+            (Answer::Held, None) | (Answer::Lets(_), Some(_)) => {}
+            _ => wrong.push(format!("{}: {answer:?}", attack.id)),
+        }
+    }
+    // Every name is of the list.
+    let named = LETS.iter().chain(NOT_TRIED).map(|(id, _)| id);
+    let unknown: Vec<_> = named.filter(|id| !corpus.attacks().iter().any(|a| a.id == **id)).collect();
+    assert!(wrong.is_empty() && unknown.is_empty(), "{wrong:#?} {unknown:?}\n{table}");
+}

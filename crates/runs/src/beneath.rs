@@ -247,4 +247,48 @@ mod tests {
         assert!(folder.look(OsStr::new("link")).unwrap().is_symlink());
         assert_eq!(folder.target(OsStr::new("link")).unwrap(), "../outside");
     }
+
+    /// A folder that is exchanged for a link to a place outside while the executor itself opens names in it: a guest
+    /// can do that to a workspace, and must win nothing, with the kernel's help and without (bug class D-6).
+    #[test]
+    fn a_racing_swapper_wins_nothing_against_the_hosts_own_opens() {
+        use std::io::Read;
+        use std::sync::atomic::{AtomicBool, Ordering};
+        let (dir, folder) = tree();
+        let at = |name: &str| dir.path().join("in").join(name);
+        std::fs::create_dir(at("swap")).unwrap();
+        std::fs::write(at("swap/outside"), "inside").unwrap();
+        symlink("..", at("trap")).unwrap();
+        let over = AtomicBool::new(false);
+        let (mut opened, mut refused) = (0, 0);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    let (a, b) = (at("swap"), at("trap"));
+                    let flags = rustix::fs::RenameFlags::EXCHANGE;
+                    rustix::fs::renameat_with(rustix::fs::CWD, &a, rustix::fs::CWD, &b, flags).unwrap();
+                }
+            });
+            for _ in 0..20_000 {
+                // Outside, too, there is a file of this name.
+                let path = Path::new("swap/outside");
+                for file in [
+                    folder.file(path).ok(),
+                    folder.stepwise(path, OFlags::RDONLY).ok().map(std::fs::File::from),
+                ] {
+                    let Some(mut file) = file else {
+                        refused += 1;
+                        continue;
+                    };
+                    let mut said = String::new();
+                    file.read_to_string(&mut said).unwrap();
+                    assert_eq!(said, "inside");
+                    opened += 1;
+                }
+            }
+            over.store(true, Ordering::Relaxed);
+        });
+        // The race was one: both came about.
+        assert!(opened > 0 && refused > 0, "{opened} {refused}");
+    }
 }

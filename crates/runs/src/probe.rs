@@ -16,11 +16,15 @@ pub async fn probe(host: &Host) -> Result<Vec<TierProbe>, RunError> {
     // A name that nobody can foresee, and no link in its place: making it fails if it is there.
     let folder =
         std::env::temp_dir().join(format!("oubliette-{}", RunId::new().map_err(io(&std::env::temp_dir()))?));
-    DirBuilder::new().mode(0o700).create(&folder).map_err(io(&folder))?;
+    // Others may pass through and see no names: a guest of the confined tier has to. What is made beside the
+    // workspace is made in here, never in the shared place itself.
+    DirBuilder::new().mode(0o711).create(&folder).map_err(io(&folder))?;
+    let workspace = folder.join("workspace");
+    DirBuilder::new().mode(0o700).create(&workspace).map_err(io(&workspace))?;
     if let Some((uid, gid)) = sandbox::guest_owner() {
-        std::os::unix::fs::chown(&folder, Some(uid), Some(gid)).map_err(io(&folder))?;
+        std::os::unix::fs::lchown(&workspace, Some(uid), Some(gid)).map_err(io(&workspace))?;
     }
-    let probes = sandbox::probe(host, &folder).await;
+    let probes = sandbox::probe(host, &workspace).await;
     std::fs::remove_dir_all(&folder).map_err(io(&folder))?;
     Ok(probes)
 }

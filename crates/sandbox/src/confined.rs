@@ -15,10 +15,11 @@
 use std::fs;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Mode, OFlags};
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use rustix::thread::{
     CapabilitySet, CapabilitySets, Gid, Uid, set_capabilities, set_no_new_privs, set_thread_groups,
@@ -43,20 +44,19 @@ impl Scratch {
     /// Makes it, for the sandbox's ids only, where the run already keeps its files.
     pub(crate) fn make(launch: &Launch) -> io::Result<Scratch> {
         let beside = launch.workspace.parent().unwrap_or(Path::new("/"));
-        for n in 0..1000 {
-            let path = beside.join(format!(".oubliette-tmp-{}-{}-{n}", std::process::id(), launch.id));
-            match fs::DirBuilder::new().mode(0o700).create(&path) {
-                Ok(()) => {
-                    if let (id, true) = guest() {
-                        chown(&path, Some(id), Some(id))?;
-                    }
-                    return Ok(Scratch(path));
-                }
-                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
-                Err(e) => return Err(e),
-            }
+        // A name that nobody can foresee, and no link in its place: making it fails if it is there.
+        let mut number = [0; 8];
+        fs::File::open("/dev/urandom")?.read_exact(&mut number)?;
+        let path = beside.join(format!(".oubliette-tmp-{:016x}", u64::from_ne_bytes(number)));
+        fs::DirBuilder::new().mode(0o700).create(&path)?;
+        let scratch = Scratch(path);
+        if let (id, true) = guest() {
+            // What is handed over is what was made, whatever has its name by now.
+            let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let made = rustix::fs::open(&scratch.0, flags, Mode::empty())?;
+            rustix::fs::fchown(&made, Some(Uid::from_raw(id)), Some(Gid::from_raw(id)))?;
         }
-        Err(io::ErrorKind::AlreadyExists.into())
+        Ok(scratch)
     }
 
     pub(crate) fn path(&self) -> &Path {

@@ -110,16 +110,12 @@ impl Folder {
             .mode(0o711)
             .create(&base)
             .map_err(|e| usage(format!("cannot make {}: {e}", base.display())))?;
-        let mut n = 0;
-        loop {
-            let path = base.join(format!("oubliette-prove-{}-{n}", std::process::id()));
-            // Others may pass through and see no names: the confined tier's guest has to.
-            match DirBuilder::new().mode(0o711).create(&path) {
-                Ok(()) => return Ok(Folder(path.canonicalize()?)),
-                Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists && n < 1000 => n += 1,
-                Err(e) => return Err(usage(format!("cannot make {}: {e}", path.display()))),
-            }
-        }
+        // A name that nobody can foresee, and no link in its place: making it fails if it is there.
+        let path = base.join(format!("oubliette-prove-{}", runs::RunId::new()?));
+        // Others may pass through and see no names: the confined tier's guest has to.
+        let made = DirBuilder::new().mode(0o711).create(&path);
+        made.map_err(|e| usage(format!("cannot make {}: {e}", path.display())))?;
+        Ok(Folder(path.canonicalize()?))
     }
 }
 

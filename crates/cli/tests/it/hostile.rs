@@ -228,3 +228,35 @@ fn r19_concurrent_runs_cannot_reach_each_other() {
         assert_eq!(left, ["first\n", "second\n", "third\n"], "{tier}");
     }
 }
+
+/// Folders in a place that everybody may write have names that nobody can foresee, are made anew, and are closed to
+/// listing (bug class D-7). Seen while the program runs.
+#[test]
+fn no_folder_in_a_shared_place_has_a_name_that_can_be_foreseen() {
+    let place = Place::any();
+    let shared = place.path("shared");
+    std::fs::create_dir(&shared).unwrap();
+    std::fs::set_permissions(&shared, std::os::unix::fs::PermissionsExt::from_mode(0o1777)).unwrap();
+    let seen = |args: &[&str]| {
+        let mut command = place.oubliette(args);
+        let mut child = command.env("TMPDIR", &shared).stdout(std::process::Stdio::null()).spawn().unwrap();
+        let mut names = std::collections::BTreeSet::new();
+        while child.try_wait().unwrap().is_none() {
+            for entry in std::fs::read_dir(&shared).unwrap().flatten() {
+                let Ok(meta) = entry.metadata() else { continue };
+                let mode = std::os::unix::fs::PermissionsExt::mode(&meta.permissions());
+                assert_eq!(mode & 0o066, 0, "{entry:?} {mode:o}");
+                names.insert(entry.file_name().into_string().unwrap());
+            }
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        }
+        names
+    };
+    for args in [&["prove", "--tier", "confined", "--only", "host-name"][..], &["doctor"]] {
+        let (one, two) = (seen(args), seen(args));
+        assert!(!one.is_empty() && one.is_disjoint(&two), "{args:?}: {one:?} {two:?}");
+        // More than the number of a process and a count.
+        assert!(one.iter().all(|name| name.len() - "oubliette-".len() >= 20), "{one:?}");
+        assert_eq!(std::fs::read_dir(&shared).unwrap().count(), 0);
+    }
+}

@@ -129,3 +129,48 @@ fn r58_helper_processes_have_no_environment() {
     program.signal(rustix::process::Signal::TERM);
     assert_eq!(program.ended().code, Some(5));
 }
+
+/// What steers programs from the environment (loaders, shells, interpreters, git) is not handed on: a guest's
+/// environment is built anew (bug class D-8).
+#[test]
+fn nothing_that_steers_programs_is_handed_on() {
+    const STEERS: [&str; 22] = [
+        "LD_PRELOAD",
+        "LD_LIBRARY_PATH",
+        "LD_AUDIT",
+        "BASH_ENV",
+        "ENV",
+        "PROMPT_COMMAND",
+        "IFS",
+        "GIT_DIR",
+        "GIT_SSH_COMMAND",
+        "GIT_EXTERNAL_DIFF",
+        "GIT_CONFIG_GLOBAL",
+        "PYTHONPATH",
+        "PYTHONSTARTUP",
+        "PYTHONHOME",
+        "NODE_OPTIONS",
+        "PERL5OPT",
+        "PERL5LIB",
+        "RUBYOPT",
+        "JAVA_TOOL_OPTIONS",
+        "GLIBC_TUNABLES",
+        "EDITOR",
+        "SSH_AUTH_SOCK",
+    ];
+    for tier in ["confined", "namespace", "gvisor"] {
+        let place = Place::new(tier, Who::Own);
+        std::fs::set_permissions(place.path(""), std::os::unix::fs::PermissionsExt::from_mode(0o711))
+            .unwrap();
+        let mut command = place.exec_command(&[], &["env", "-0"]);
+        for name in STEERS {
+            command.env(name, format!("steered-{name}"));
+        }
+        let ran = ran(&mut command);
+        assert_eq!(ran.code, Some(0), "{tier}: {ran:?}");
+        assert!(ran.out.contains("PATH=") && !ran.out.contains("steered-"), "{tier}: {}", ran.out);
+        for name in STEERS {
+            assert!(!ran.out.split('\0').any(|v| v.starts_with(&format!("{name}="))), "{tier}: {name}");
+        }
+    }
+}

@@ -92,6 +92,7 @@ fn a_hard_link_within_the_workspace_is_a_file() {
     assert_eq!((changes.summary.added, changes.summary.refused), (vec!["second".to_owned()], vec![]));
 }
 
+/// Also where the protected name was not there before: what the host would run later is not taken (bug class D-5).
 #[test]
 fn r3_a_hook_planted_in_a_repository_is_not_taken() {
     let refused = refusals(|p| {

@@ -195,3 +195,39 @@ pub(crate) fn limits(bounds: &Bounds) -> io::Result<()> {
     let largest = bounds.file_bytes.saturating_mul(2).saturating_add(1 << 30);
     sys::set_limit(libc::RLIMIT_FSIZE, largest, largest)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A guest can write any bytes at the start of its drives, those of another format too, which would name files of
+    /// the host: no drive leaves its format to be probed (bug class D-15).
+    #[test]
+    fn every_drive_is_raw_by_name() {
+        let path = || Some(PathBuf::from("/x"));
+        let mut vm = Vm {
+            version: String::new(),
+            qemu: "/x".into(),
+            accel: Accel::Emulated,
+            board: Board::Microvm,
+            kernel: "/x".into(),
+            release: String::new(),
+            initramfs: "/x".into(),
+            root: path(),
+            work: path(),
+            exchange: path(),
+            left_out: String::new(),
+            tsc_khz: 1,
+        };
+        for board in [Board::Microvm, Board::Q35] {
+            vm.board = board;
+            let argv = arguments(&vm, &crate::machine::probe_launch(vm.clone()).bounds);
+            let drives: Vec<&String> = argv.iter().filter(|a| a.starts_with("if=none")).collect();
+            assert_eq!(drives.len(), 3);
+            assert!(drives.iter().all(|d| d.contains(",format=raw,")), "{drives:?}");
+            for other in ["-blockdev", "-hda", "-cdrom", "-netdev", "-nic", "-fsdev", "-virtfs"] {
+                assert!(!argv.iter().any(|a| a == other), "{other}");
+            }
+        }
+    }
+}

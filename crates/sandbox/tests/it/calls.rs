@@ -164,6 +164,8 @@ for _ in range(100):
         assert_eq!((a.unwrap().ended, b.unwrap().ended), (Ended::Exit(0), Ended::Exit(0)));
     }
 
+    /// A folder named by a descriptor of another process is none (bug class D-13); nor is one whose name only begins
+    /// like the workspace's (D-14).
     fn the_folder_of_a_call_is_judged_like_a_path(inside: &Inside) {
         inside.sh("mkdir -p a/b; ln -s /etc out");
         let run = |cwd: &str| {
@@ -174,7 +176,10 @@ for _ in range(100):
         let top = inside.workspace_inside();
         assert_eq!(run("a/b").out, format!("{top}/a/b\n"));
         assert_eq!(run("/workspace/a").out, format!("{top}/a\n"));
-        for outside in ["..", "/etc", "out", "a/../..", "/workspace-evil"] {
+        for outside in [
+            "..", "/etc", "out", "a/../..", "/workspace-evil", "/proc/self/fd/3", "/proc/self/cwd", "/proc/self/root",
+            "/proc/1/cwd", "/dev/fd/0",
+        ] {
             assert_ne!(run(outside).outcome.ended, Ended::Exit(0), "{outside}");
         }
     }

@@ -369,3 +369,21 @@ fn what_a_compiler_makes_can_be_run() {
     let ran = inside.sh("printf 'int main(void){return 7;}' > a.c && cc a.c -o a && ./a");
     assert_eq!(ran.outcome.ended, Ended::Exit(7), "{}{}", ran.out, ran.err);
 }
+
+/// The private folder is made anew under a name that nobody can foresee, for the guest's id only: nothing that lies
+/// there before can be in its place (bug class D-16).
+#[test]
+fn the_private_folder_has_a_name_that_cannot_be_foreseen() {
+    let names: Vec<String> = (0..3)
+        .map(|_| {
+            let inside = inside();
+            let tmp = inside.tmp_inside();
+            let meta = std::fs::symlink_metadata(&tmp).unwrap();
+            assert_eq!((meta.is_dir(), meta.mode() & 0o777), (true, 0o700));
+            std::path::Path::new(&tmp).file_name().unwrap().to_str().unwrap().to_owned()
+        })
+        .collect();
+    let random = names.iter().map(|n| n.strip_prefix(".oubliette-tmp-").unwrap());
+    let distinct: std::collections::BTreeSet<&str> = random.collect();
+    assert!(distinct.len() == 3 && distinct.iter().all(|n| n.len() == 16), "{names:?}");
+}

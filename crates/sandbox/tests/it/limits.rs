@@ -135,3 +135,51 @@ sys.exit(max(os.wait()[1] for _ in range(6)) and 1)";
         assert_eq!(ran.outcome.stopped_by, StoppedBy::Memory, "{:?}", ran.outcome);
     }
 }
+
+/// R40: during a bomb the host goes on answering. How much slower is told; the bound is coarse, because other things
+/// run beside a test.
+#[test]
+fn r40_the_host_answers_while_a_bomb_goes_off_inside() {
+    let inside = Inside::with(Tier::Namespace, |plan| {
+        plan.limits.processes = 60;
+        plan.limits.cores = 1;
+        plan.limits.memory = 128 << 20;
+    });
+    let answers = || {
+        let mut took: Vec<Duration> = (0..15)
+            .map(|_| {
+                let began = std::time::Instant::now();
+                #[expect(clippy::disallowed_methods, reason = "what is measured is the host")]
+                let ended = std::process::Command::new("/usr/bin/true").status().unwrap();
+                assert!(ended.success());
+                began.elapsed()
+            })
+            .collect();
+        took.sort();
+        (took[took.len() / 2], took[took.len() - 1])
+    };
+    let (idle, _) = answers();
+    // 50 processes that spin and 10 that take memory until they die, for as long as is measured and no longer.
+    let bomb = "i=0; while [ $i -lt 50 ]; do (while :; do :; done) & i=$((i+1)); done; \
+                python3 -c 'b=[]\nwhile 1: b.append(bytearray(1<<20))' ; sleep 30";
+    let (busy, worst) = std::thread::scope(|scope| {
+        let (give, cancel) = sandbox::Cancel::new();
+        let measured = scope.spawn(move || {
+            std::thread::sleep(Duration::from_millis(500));
+            let measured = answers();
+            give.send(true).unwrap();
+            measured
+        });
+        let call = sandbox::Call {
+            job: shell(bomb),
+            stdin: Vec::new(),
+            timeout: Duration::from_secs(20),
+            output: 1 << 20,
+        };
+        let ran = inside.call_with(&call, &cancel);
+        assert_ne!(ran.outcome.ended, Ended::Exit(0), "{:?}", ran.outcome);
+        measured.join().unwrap()
+    });
+    let ratio = busy.as_secs_f64() / idle.as_secs_f64();
+    assert!(worst < Duration::from_secs(10), "{idle:?} became {busy:?} ({ratio:.1}x), at worst {worst:?}");
+}

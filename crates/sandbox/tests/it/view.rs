@@ -59,6 +59,7 @@ for f,h in ((socket.AF_INET,'127.0.0.1'),(socket.AF_INET6,'::1')):
     }
 
     /// With a listener on the host that would answer, on TCP, on a path and on an abstract name.
+    /// Nor by the sockets of the host's services, by name or path (bug class D-18).
     not_confined("`confined.rs` has it with path sockets, which this tier closes as well")
     fn r12_nothing_on_the_host_can_be_reached(inside: &Inside) {
         let tcp = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -118,6 +119,36 @@ except OSError: print('blocked')";
         assert_eq!(other.python(connect).out, "blocked\n");
     }
 
+    /// Whatever has a name in a kernel is each sandbox's own: System V and POSIX queues and memory, keys, the host
+    /// name, process numbers (bug class D-21).
+    not_confined("`confined.rs` shows that none of it can be made there; the host name is the host's")
+    fn r22_two_sandboxes_at_once_share_no_name_of_a_kernel(inside: &Inside) {
+        let other = Inside::new(inside.tier);
+        let make = "import ctypes,os,subprocess,time
+l=ctypes.CDLL(None,use_errno=True)
+print('made', sum(r >= 0 for r in (l.shmget(4711,4096,0o1666), l.semget(4711,1,0o1666), l.msgget(4711,0o1666))))
+l.syscall(240,b'neighbour',0o102,0o666,0); open('/dev/shm/neighbour','w').write('x')
+l.syscall(248,b'user',b'neighbour',b'x',1,-4)
+subprocess.Popen(['sleep','7777'],stdin=-3,stdout=-3,stderr=-3)";
+        let look = "import ctypes,os,socket
+l=ctypes.CDLL(None,use_errno=True)
+found=[n for n,r in (('shm',l.shmget(4711,4096,0)),('sem',l.semget(4711,1,0)),('msg',l.msgget(4711,0)),
+  ('mq',l.syscall(240,b'neighbour',2,0,0)),('key',l.syscall(249,b'user',b'neighbour',0,-4))) if r>=0]
+found+=[d for d in os.listdir('/dev/shm')]
+for p in os.listdir('/proc'):
+    if p.isdigit():
+        try: c=open('/proc/'+p+'/cmdline').read()
+        except OSError: continue
+        if '77'+'77' in c: found.append(p)
+print(socket.gethostname() in ('sandbox',), found)";
+        let made = inside.python(make).out;
+        assert!(made == "made 3\n" || made == "made 0\n", "{made}");
+        assert_eq!(other.python(look).out, "True []\n");
+        // The control: in the one where they were made, they are there.
+        let own = inside.python(look).out;
+        assert!(own.contains("'neighbour'"), "{own}");
+    }
+
     not_confined("no shared memory (multiprocessing), / cannot be listed; `confined.rs` has the rest")
     fn ordinary_programs_work(inside: &Inside) {
         let line = "set -e; ls -la / >/dev/null; stat /usr >/dev/null; du -s /workspace >/dev/null; ln -s x l; ls -l l; \
@@ -157,5 +188,42 @@ fn a_root_file_system_of_its_own_is_taken_as_it_is() {
         // Neither the host's programs nor what the link meant are there.
         assert_eq!(run("/usr/bin/id"), sandbox::Ended::Exit(127), "{tier}");
         assert_eq!(run("sh"), sandbox::Ended::Exit(127), "{tier}");
+    }
+}
+
+/// Names where a sandbox puts its own folders are links that lead to the host. Nothing of the host is written or
+/// shown through them: they are not followed while the view is made (bug class D-9).
+#[test]
+fn a_hostile_root_file_system_leads_no_mount_to_the_host() {
+    for tier in crate::TIERS.into_iter().filter(|tier| *tier != policy::Tier::Confined) {
+        let (root, victim) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let open = |path: &std::path::Path| {
+            std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+        };
+        let deep = victim.path().join("deep");
+        std::fs::create_dir(&deep).unwrap();
+        std::fs::write(deep.join("canary"), "CANARY").unwrap();
+        [root.path(), victim.path(), &deep].into_iter().for_each(open);
+        let at = |name: &str| root.path().join(name);
+        std::fs::create_dir(at("bin")).unwrap();
+        std::fs::copy(crate::helper(), at("bin/tool")).unwrap();
+        let ours =
+            ["proc", "dev", "sys", "tmp", "run", "workspace", "root", "home", "view", ".oubliette", "source"];
+        for name in ours.into_iter().chain(["var", "etc", "usr", "lib"]) {
+            std::os::unix::fs::symlink(&deep, at(name)).unwrap();
+        }
+        std::os::unix::fs::symlink("../../../..", at("mnt")).unwrap();
+        let before = testkit::Tree::of(victim.path()).unwrap();
+        let inside =
+            Inside::with(tier, |plan| plan.rootfs = policy::Rootfs::Folder(root.path().to_path_buf()));
+        let job = sandbox::Job::Exec { argv: vec!["tool".to_owned()], env: Vec::new(), cwd: None };
+        let ran = inside.call(job, b"", std::time::Duration::from_secs(20), 999);
+        assert_eq!(ran.outcome.ended, sandbox::Ended::Exit(0), "{tier}: {}", ran.err);
+        for path in ["etc/canary", "var/canary", "../tmp/canary", "/mnt/etc/passwd"] {
+            let op = sandbox::FileOp::Read { path: path.to_owned(), offset: 0, limit: 99 };
+            assert!(!inside.file(op, b"").out.contains("CANARY"), "{tier}: {path}");
+        }
+        drop(inside);
+        assert!(before.differences(&testkit::Tree::of(victim.path()).unwrap()).is_empty(), "{tier}");
     }
 }

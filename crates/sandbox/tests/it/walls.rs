@@ -47,6 +47,7 @@ fn get<'a>(out: &'a str, name: &str) -> &'a str {
         .unwrap_or_else(|| panic!("{name} in {out}"))
 }
 
+/// Socket families and entries that kernels were broken by (bug class D-17).
 /// Every row: EPERM, or ENOSYS where programs then take another way.
 #[test]
 fn the_filter_of_the_namespace_tier_refuses_what_kernels_were_broken_by() {
@@ -83,6 +84,46 @@ for n in (0x5412,0x100005412,0x541c,0x541d):
     assert_eq!(ran.out, "-1 1\n".repeat(4), "{}", ran.err);
 }
 
+/// While no program runs, what is left is ours, sealed before any guest came: the kernel gives the files of such a
+/// process to root, which is how one sees from outside that nobody of the same id may trace it (bug class D-10).
+#[test]
+fn every_process_of_ours_below_the_forker_is_closed_to_tracing() {
+    use std::os::unix::fs::MetadataExt;
+    for tier in [Tier::Confined, Tier::Namespace] {
+        let inside = Inside::new(tier);
+        inside.sh("true");
+        let below = crate::teardown::descendants(inside.host.forker_id());
+        assert!(!below.is_empty(), "{tier}");
+        for pid in below {
+            let owner = std::fs::metadata(format!("/proc/{pid}/environ")).unwrap().uid();
+            assert_eq!(owner, 0, "{tier}: {pid}");
+        }
+    }
+}
+
+/// What serves the guest from outside is jailed itself: an engine is nobody, may gain nothing, and has no network
+/// (bug class D-14). For QEMU see `the_monitor_is_behind_a_wall`.
+#[test]
+fn the_engine_of_gvisor_is_behind_a_wall() {
+    let inside = Inside::new(Tier::Gvisor);
+    let own = |name: &str| std::fs::read_link(format!("/proc/self/ns/{name}")).unwrap();
+    let mut seen = 0;
+    for pid in crate::teardown::descendants(inside.host.forker_id()) {
+        let Ok(status) = std::fs::read_to_string(format!("/proc/{pid}/status")) else { continue };
+        let field =
+            |name: &str| status.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(':')).unwrap().trim();
+        // Root's own engines are of ids that nobody has; an ordinary user's have that user's.
+        assert!(!field("Uid").split_whitespace().any(|id| id == "0"), "{pid}: {status}");
+        for name in ["user", "mnt", "net", "ipc", "pid"] {
+            let Ok(theirs) = std::fs::read_link(format!("/proc/{pid}/ns/{name}")) else { continue };
+            assert_ne!(theirs, own(name), "{pid}: {name}");
+        }
+        seen += 1;
+    }
+    assert!(seen >= 3, "{seen}");
+}
+
+/// No descriptor of ours comes along, and nothing can be reached through one (bug classes D-10, D-13).
 #[test]
 fn init_cannot_be_traced_or_read() {
     for tier in [Tier::Namespace, Tier::Gvisor] {
@@ -96,6 +137,7 @@ fn init_cannot_be_traced_or_read() {
     }
 }
 
+/// After the exec there are the three streams and nothing else (bug class D-13).
 #[test]
 fn no_descriptor_of_ours_is_left_open_in_a_guest() {
     for tier in [Tier::Namespace, Tier::Gvisor] {

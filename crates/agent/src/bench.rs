@@ -77,7 +77,7 @@ impl From<RunError> for BenchError {
         match error {
             RunError::Cancelled => BenchError::Cancelled,
             RunError::Sandbox(e) => BenchError::Lost { reason: e.to_string() },
-            e @ (RunError::Import { .. } | RunError::Io { .. }) => {
+            e @ (RunError::Import { .. } | RunError::Module { .. } | RunError::Io { .. }) => {
                 BenchError::Record { reason: e.to_string() }
             }
         }

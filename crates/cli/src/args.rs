@@ -101,8 +101,12 @@ pub(crate) struct Exec {
     /// The outcome as JSON on standard output.
     #[arg(long)]
     pub(crate) json: bool,
+    /// A module of this machine to run (`--tier wasm`); all of ARGV are its arguments then. Without it ARGV names
+    /// the module: in the workspace where there is one, on this machine where there is none.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) module: Option<PathBuf>,
     /// The command and its arguments; no shell reads them.
-    #[arg(last = true, required = true, value_name = "ARGV")]
+    #[arg(last = true, required_unless_present = "module", value_name = "ARGV")]
     pub(crate) argv: Vec<String>,
 }
 
@@ -119,7 +123,7 @@ pub(crate) struct Doctor {
 pub(crate) struct Prove {
     /// Tiers to attack; each must be had [default: every one that works here]
     #[arg(long, value_name = "TIER")]
-    pub(crate) tier: Vec<FloorName>,
+    pub(crate) tier: Vec<ProvenName>,
     /// More attacks, in the format of our own.
     #[arg(long, value_name = "FILE")]
     pub(crate) attacks: Vec<PathBuf>,
@@ -218,6 +222,8 @@ pub(crate) enum TierName {
     Namespace,
     Gvisor,
     Microvm,
+    /// One module, for `exec`.
+    Wasm,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -226,6 +232,15 @@ pub(crate) enum FloorName {
     Namespace,
     Gvisor,
     Microvm,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum ProvenName {
+    Confined,
+    Namespace,
+    Gvisor,
+    Microvm,
+    Wasm,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]

@@ -32,6 +32,7 @@ pub(crate) fn load(deploy: &Deploy) -> anyhow::Result<Deployed> {
             TierName::Namespace => TierChoice::Namespace,
             TierName::Gvisor => TierChoice::Gvisor,
             TierName::Microvm => TierChoice::Microvm,
+            TierName::Wasm => TierChoice::Wasm,
         };
     }
     if let Some(floor) = deploy.floor {

@@ -54,7 +54,7 @@ impl Exit {
         }
         match e.downcast_ref::<RunError>() {
             Some(RunError::Sandbox(SandboxError::Refused { .. })) => return Exit::Refused,
-            Some(RunError::Import { .. }) => return Exit::Usage,
+            Some(RunError::Import { .. } | RunError::Module { .. }) => return Exit::Usage,
             Some(RunError::Sandbox(_) | RunError::Cancelled | RunError::Io { .. }) => {
                 return Exit::Infrastructure;
             }

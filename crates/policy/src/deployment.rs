@@ -158,7 +158,7 @@ impl Model {
 impl Isolation {
     fn read(&mut self, raw: RawIsolation, doc: &mut Document<'_>) {
         set(&mut self.tier, raw.tier);
-        set(&mut self.floor, raw.floor);
+        set(&mut self.floor, raw.floor.map(Tier::from));
         set(&mut self.surroundings, raw.surroundings);
         match raw.rootfs.as_deref() {
             None => {}
@@ -327,6 +327,12 @@ fn advise(mismatch: &mut ShapeError) {
         && bounds.iter().any(|table| mismatch.path.starts_with(table))
     {
         mismatch.help = Some("a bound is never unlimited; leave the key out for the default".to_owned());
+    }
+    if mismatch.path == "isolation.floor" && mismatch.code == Code::BadValue && mismatch.help.is_none() {
+        mismatch.help = Some(
+            "a floor is a tier that programs run in; `wasm` runs modules only and counts as `gvisor`"
+                .to_owned(),
+        );
     }
 }
 

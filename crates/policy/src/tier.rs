@@ -3,8 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// A kind of boundary, weakest first: the order is the order of strength.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+/// A kind of boundary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Tier {
     /// Landlock, seccomp and rlimits in the host's own namespaces.
@@ -15,6 +15,34 @@ pub enum Tier {
     Gvisor,
     /// A guest kernel of its own under a virtual machine monitor.
     Microvm,
+    /// One WebAssembly module, which can reach nothing but the workspace. Starts no program, so it is no floor for
+    /// one; see [`Tier::accept`] for its own strength.
+    Wasm,
+}
+
+/// The weakest tier that a deployment accepts: one that programs can run in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Floor {
+    /// Landlock, seccomp and rlimits in the host's own namespaces.
+    Confined,
+    /// The above plus every namespace and a private root; the kernel is shared.
+    Namespace,
+    /// System calls are answered by a user-space kernel (`runsc`).
+    Gvisor,
+    /// A guest kernel of its own under a virtual machine monitor.
+    Microvm,
+}
+
+impl From<Floor> for Tier {
+    fn from(floor: Floor) -> Tier {
+        match floor {
+            Floor::Confined => Tier::Confined,
+            Floor::Namespace => Tier::Namespace,
+            Floor::Gvisor => Tier::Gvisor,
+            Floor::Microvm => Tier::Microvm,
+        }
+    }
 }
 
 /// What the operator asks for: the strongest tier seen working, or one by name.
@@ -32,6 +60,8 @@ pub enum TierChoice {
     Gvisor,
     /// Exactly `microvm`.
     Microvm,
+    /// Exactly `wasm`, for a module; `auto` never takes it.
+    Wasm,
 }
 
 /// The boundary in which, by the operator's own statement, the whole executor already lives.
@@ -78,6 +108,18 @@ impl Tier {
             Tier::Namespace => "namespace",
             Tier::Gvisor => "gvisor",
             Tier::Microvm => "microvm",
+            Tier::Wasm => "wasm",
+        }
+    }
+
+    /// Strength, weakest first. A module has no system calls to break a kernel with, and is walled in besides:
+    /// that counts as much as a kernel in user space, not as much as a machine.
+    fn strength(self) -> u8 {
+        match self {
+            Tier::Confined => 0,
+            Tier::Namespace => 1,
+            Tier::Gvisor | Tier::Wasm => 2,
+            Tier::Microvm => 3,
         }
     }
 
@@ -87,11 +129,13 @@ impl Tier {
     /// # Errors
     /// [`BelowFloor`] when neither reaches the floor.
     pub fn accept(self, floor: Tier, surroundings: Surroundings) -> Result<Acceptance, BelowFloor> {
-        if self >= floor {
+        if self.strength() >= floor.strength() {
             return Ok(Acceptance::Tier);
         }
         match surroundings.tier() {
-            Some(stated) if stated >= floor => Ok(Acceptance::Surroundings { stated: surroundings }),
+            Some(stated) if stated.strength() >= floor.strength() => {
+                Ok(Acceptance::Surroundings { stated: surroundings })
+            }
             _ => Err(BelowFloor { tier: self, floor }),
         }
     }
@@ -112,6 +156,7 @@ impl TierChoice {
             TierChoice::Namespace => Some(Tier::Namespace),
             TierChoice::Gvisor => Some(Tier::Gvisor),
             TierChoice::Microvm => Some(Tier::Microvm),
+            TierChoice::Wasm => Some(Tier::Wasm),
         }
     }
 }

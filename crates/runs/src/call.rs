@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use policy::{Grant, StopReason};
-use sandbox::{Ended, FileOp, Outcome, Report};
+use sandbox::{Ended, FileOp, Module, Outcome, Report};
 use serde::Serialize;
 
 use crate::ceiling::Waiting;
@@ -22,6 +22,10 @@ pub struct Opening<'a> {
     pub store: &'a Path,
     /// The folder or file to work on; none starts with an empty workspace.
     pub source: Option<&'a Path>,
+    /// What runs in the tier `wasm`, which runs nothing else; no other tier takes one.
+    pub module: Option<&'a Code>,
+    /// Tools of the Guild's own that a role has, by name: each call runs in a sandbox of its own.
+    pub tools: &'a [(String, Module)],
     /// Values of `grant.secrets`, handed in by the only reader of the environment. Masked in every record.
     pub secrets: Vec<(String, String)>,
     /// Values that must never appear in a record though they are not handed in (the model key).
@@ -45,6 +49,28 @@ pub struct ProgramCall {
     pub argv: Vec<String>,
     /// Folder beneath the workspace.
     pub cwd: Option<String>,
+    /// Standard input.
+    pub stdin: Vec<u8>,
+    /// Wall clock; the grant's bound when none or longer.
+    pub timeout: Option<Duration>,
+}
+
+/// Where a module is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Code {
+    /// A file of the host, as the user names it.
+    Host(PathBuf),
+    /// A file of the workspace's copy.
+    Workspace(String),
+}
+
+/// A call of a module.
+#[derive(Clone, Debug)]
+pub struct ModuleUse {
+    /// Which tool asks.
+    pub tool: String,
+    /// Arguments, the name first.
+    pub args: Vec<String>,
     /// Standard input.
     pub stdin: Vec<u8>,
     /// Wall clock; the grant's bound when none or longer.
@@ -198,6 +224,14 @@ pub enum RunError {
     Import {
         /// Which entry.
         path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// What was to run is no module that can.
+    #[error("`{}` cannot be run as a module: {reason}", crate::clean(name.as_bytes()))]
+    Module {
+        /// Its name.
+        name: String,
         /// Why.
         reason: String,
     },

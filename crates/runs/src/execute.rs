@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use policy::StoppedBy;
-use sandbox::{Call, Cancel, FileOp, Job, Outcome, SandboxError, Stream};
+use sandbox::{Call, Cancel, FileOp, Job, Outcome, Plan, Report, SandboxError, Stream};
 use serde_json::{Value, json};
 
 use crate::clean::{clean, cut};
@@ -22,22 +22,40 @@ impl Run {
     /// # Errors
     /// [`RunError`] when the sandbox is lost or the record cannot be written.
     pub async fn execute(&self, call: ProgramCall, cancel: &Cancel) -> Result<Executed, RunError> {
+        let job = Job::Exec { argv: call.argv, env: Vec::new(), cwd: call.cwd };
+        self.carry(call.tool, job, call.stdin, call.timeout, None, cancel).await
+    }
+
+    /// The same for any job; in a sandbox of its own, destroyed afterwards, where one is planned.
+    pub(crate) async fn carry(
+        &self,
+        tool: String,
+        job: Job,
+        stdin: Vec<u8>,
+        timeout: Option<Duration>,
+        own: Option<Plan>,
+        cancel: &Cancel,
+    ) -> Result<Executed, RunError> {
         let number = self.next_call();
         let most = self.bounds.output;
-        let job = Job::Exec { argv: call.argv, env: Vec::new(), cwd: call.cwd };
-        let call = (call.tool, self.call(job, call.stdin, call.timeout, most));
+        let call = (tool, self.call(job, stdin, timeout, most));
         let mut out = Keeper::new(&self.record, &format!("{number}-stdout"), most, self.bounds.to_model);
         let mut err = Keeper::new(&self.record, &format!("{number}-stderr"), most, self.bounds.to_model);
         let outcome = self
-            .carry_out(number, &call.0, &call.1, cancel, &mut |stream, piece| match stream {
+            .carry_out(number, &call.0, &call.1, own, cancel, &mut |stream, piece| match stream {
                 Stream::Stdout => out.push(piece),
                 Stream::Stderr => err.push(piece),
             })
             .await?;
+        let (outcome, report) = outcome;
         *self.last_exit.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome.ended);
         let (out, err) = Keeper::end(out, err, self.bounds.to_model)?;
         let artifacts: Vec<String> = out.artifact.iter().chain(&err.artifact).cloned().collect();
-        self.record.append(&Event::ToolEnd { call: number, outcome: json!(outcome), artifacts })?;
+        let mut told = json!(outcome);
+        if let Some(report) = report {
+            told["sandbox"] = json!(report);
+        }
+        self.record.append(&Event::ToolEnd { call: number, outcome: told, artifacts })?;
         Ok(Executed {
             call: number,
             outcome,
@@ -61,7 +79,7 @@ impl Run {
         let mut came: Vec<u8> = Vec::new();
         let room = usize::try_from(most).unwrap_or(usize::MAX);
         let outcome = self
-            .carry_out(number, &call.tool, &sent, cancel, &mut |stream, piece| {
+            .carry_out(number, &call.tool, &sent, None, cancel, &mut |stream, piece| {
                 let room = room.saturating_sub(came.len());
                 match stream {
                     Stream::Stdout => came.extend_from_slice(piece.get(..room).unwrap_or(piece)),
@@ -69,6 +87,7 @@ impl Run {
                 }
             })
             .await?;
+        let (outcome, _) = outcome;
         let (answer, bytes) = judge(&outcome, &came, reads);
         let mask = self.record.mask();
         let answer = match answer {
@@ -95,9 +114,10 @@ impl Run {
         number: u32,
         tool: &str,
         call: &Call,
+        own: Option<Plan>,
         cancel: &Cancel,
         on_output: &mut (dyn FnMut(Stream, &[u8]) + Send),
-    ) -> Result<Outcome, RunError> {
+    ) -> Result<(Outcome, Option<Report>), RunError> {
         let stdin_artifact = match call.stdin.as_slice() {
             [] => None,
             stdin => Some(self.record.artifact(stdin)?),
@@ -110,9 +130,12 @@ impl Run {
             timeout_ms: u64::try_from(call.timeout.as_millis()).unwrap_or(u64::MAX),
             output_bytes: call.output,
         })?;
-        let outcome = match &self.running {
-            Some(running) => running.run(call, cancel, on_output).await,
-            None => Err(SandboxError::Lost { doing: "the run is over".to_owned() }),
+        let outcome = match (&self.running, self.beside.as_ref().zip(own)) {
+            (Some(running), None) => {
+                running.run(call, cancel, on_output).await.map(|outcome| (outcome, None))
+            }
+            (Some(_), Some((beside, plan))) => beside.run(plan, call, cancel, on_output).await,
+            (None, _) => Err(SandboxError::Lost { doing: "the run is over".to_owned() }),
         };
         match outcome {
             Ok(outcome) => {

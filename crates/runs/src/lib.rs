@@ -19,6 +19,7 @@ mod id;
 mod import;
 mod manifest;
 mod mask;
+mod module;
 mod output;
 mod patch;
 mod probe;
@@ -31,7 +32,8 @@ mod workspace;
 
 pub use beneath::read_beneath;
 pub use call::{
-    Apart, Counts, Done, Executed, FileCall, Opening, ProgramCall, RunError, RunResult, Summary, Watch,
+    Apart, Code, Counts, Done, Executed, FileCall, ModuleUse, Opening, ProgramCall, RunError, RunResult,
+    Summary, Watch,
 };
 pub use ceiling::Waiting;
 pub use clean::clean;
@@ -46,8 +48,8 @@ pub use record::{Checked, Finding, Record, Standing};
 pub use run::Run;
 // The parts of the sandbox that callers above this door may name; they cannot drive one.
 pub use sandbox::{
-    Cancel, Ended, FileOp, Host, Layer, LayerState, Outcome, Report, SandboxError, Stream, TierProbe,
-    helper_main,
+    BadModule, Cancel, Ended, FileOp, Host, Layer, LayerState, Module, Outcome, Report, SandboxError, Stream,
+    TierProbe, helper_main,
 };
 pub use store::{Full, Listed, Listing, StoreError, list, show, verify};
 pub use workspace::{Changes, Workspace};

@@ -17,13 +17,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Instant, SystemTime};
 
 use policy::{CallLimits, Isolation, Limits, StopReason, Tier, TierChoice};
-use sandbox::{Ended, Host, Plan, Report, Running, SandboxError};
+use sandbox::{Ended, Host, Module, Plan, Report, Running, SandboxError};
 use serde_json::{Map, Value, json};
 
 use crate::call::Watch;
 use crate::ceiling::{self, Place};
 use crate::clean::{clean, cut};
 use crate::hold::Hold;
+use crate::module::{self, Beside};
 use crate::{Apart, Changes, Event, Mask, Opening, Record, RunError, RunId, RunResult, Summary, Workspace};
 
 /// Artifacts other than output may be this large even where `call.output` is small.
@@ -40,8 +41,10 @@ pub struct Run {
     pub(crate) done: AtomicU32,
     id: RunId,
     dir: PathBuf,
-    limits: Limits,
-    workspace: Workspace,
+    pub(crate) limits: Limits,
+    pub(crate) beside: Option<Beside>,
+    pub(crate) module: Option<Module>,
+    pub(crate) workspace: Workspace,
     report: Report,
     calls: AtomicU32,
     started: Instant,
@@ -60,13 +63,14 @@ impl Run {
     pub async fn open(host: &Host, opening: Opening<'_>) -> Result<Run, RunError> {
         let mut beginning = Beginning::new(&opening)?;
         match beginning.start(host, &opening).await {
-            Ok((workspace, running)) => beginning.opened(&opening, workspace, running).await,
+            Ok((workspace, running)) => beginning.opened(host, &opening, workspace, running).await,
             Err(e) => {
                 let stop = match e {
                     RunError::Cancelled => StopReason::Cancelled,
-                    RunError::Sandbox(_) | RunError::Import { .. } | RunError::Io { .. } => {
-                        StopReason::SandboxError
-                    }
+                    RunError::Sandbox(_)
+                    | RunError::Import { .. }
+                    | RunError::Module { .. }
+                    | RunError::Io { .. } => StopReason::SandboxError,
                 };
                 beginning.refuse(stop, &e)?;
                 Err(e)
@@ -237,7 +241,8 @@ fn create_folder(store: &Path, isolation: &Isolation) -> Result<(RunId, PathBuf,
     // The confined tier has no view of its own: where its guest has an id of its own, that id must find the way
     // to the workspace. It can list none of these folders and open nothing else in them.
     let may_be_confined = match isolation.tier {
-        TierChoice::Confined => true,
+        // A module's walls are those of the confined tier where namespaces cannot be had.
+        TierChoice::Confined | TierChoice::Wasm => true,
         TierChoice::Auto => isolation.floor == Tier::Confined,
         TierChoice::Namespace | TierChoice::Gvisor | TierChoice::Microvm => false,
     };
@@ -268,6 +273,7 @@ struct Beginning {
     largest: u64,
     meta: Map<String, Value>,
     watch: Option<Watch>,
+    module: Option<Module>,
     started: Instant,
     over: bool,
     hold: Arc<Hold>,
@@ -282,6 +288,7 @@ impl Beginning {
             largest: opening.grant.call.output.max(LARGEST_ARTIFACT),
             meta: meta_of(&id, opening),
             watch: opening.watch.clone(),
+            module: None,
             started: Instant::now(),
             over: false,
             id,
@@ -293,7 +300,20 @@ impl Beginning {
 
     async fn start(&mut self, host: &Host, opening: &Opening<'_>) -> Result<(Workspace, Running), RunError> {
         let grant = opening.grant;
+        if grant.isolation.tier == TierChoice::Wasm && opening.module.is_none() {
+            return Err(SandboxError::Refused {
+                reason: "the tier `wasm` runs one module, and no role or program".to_owned(),
+                remedy: "take another tier; tools of a Guild that are modules run in `wasm` in any case"
+                    .to_owned(),
+            }
+            .into());
+        }
         let workspace = self.import(opening)?;
+        let module = opening.module.map(|code| module::read(code, workspace.root())).transpose()?;
+        if let Some(module) = &module {
+            self.meta.insert("module".to_owned(), module::told(module));
+        }
+        self.module = module.clone();
         let place =
             ceiling::enter(opening.store, &self.id, &grant.ceiling, &grant.limits, opening.waiting).await?;
         self.meta.insert("waited_ms".to_owned(), json!(place.waited.as_millis()));
@@ -307,13 +327,33 @@ impl Beginning {
             limits: grant.limits.clone(),
             env: opening.secrets.clone(),
             runsc: None,
+            module,
         };
+        if !opening.tools.is_empty() {
+            self.try_tools(host, opening, &plan).await?;
+        }
         let ready = plan.ready(host).await?;
         let (tier, because) = ready.tier();
         self.meta.insert("accepted".to_owned(), json!({ "tier": tier, "because": because }));
+        if tier == Tier::Microvm && !opening.tools.is_empty() {
+            return Err(module::not_beside_a_machine().into());
+        }
         let running = ready.start();
         self.meta.insert("sandbox".to_owned(), json!(running.report()));
         Ok((workspace, running))
+    }
+
+    /// That a tool of the Guild's own can be run at all is seen before the role counts on it.
+    async fn try_tools(&mut self, host: &Host, opening: &Opening<'_>, plan: &Plan) -> Result<(), RunError> {
+        if plan.tier == TierChoice::Microvm {
+            return Err(module::not_beside_a_machine().into());
+        }
+        let digests = opening.tools.iter().map(|(name, module)| (name.clone(), module::told(module)));
+        self.meta.insert("modules".to_owned(), Value::Object(digests.collect()));
+        let plan = Plan { tier: TierChoice::Wasm, ..plan.clone() };
+        let report = plan.ready(host).await?.start().destroy().await;
+        self.meta.insert("module_sandbox".to_owned(), json!(report));
+        Ok(())
     }
 
     fn import(&mut self, opening: &Opening<'_>) -> Result<Workspace, RunError> {
@@ -332,6 +372,7 @@ impl Beginning {
     /// What could not be begun is destroyed again.
     async fn opened(
         mut self,
+        host: &Host,
         opening: &Opening<'_>,
         workspace: Workspace,
         running: Running,
@@ -339,7 +380,8 @@ impl Beginning {
         match self.record() {
             Ok(record) => {
                 let report = running.report().clone();
-                Ok(self.run(opening, workspace, record, Some(running), report))
+                let beside = (!opening.tools.is_empty()).then(|| Beside::new(host, opening));
+                Ok(self.run(opening, workspace, record, Some(running), beside, report))
             }
             Err(e) => {
                 running.destroy().await;
@@ -354,6 +396,7 @@ impl Beginning {
         workspace: Workspace,
         record: Record,
         running: Option<Running>,
+        beside: Option<Beside>,
         report: Report,
     ) -> Run {
         Run {
@@ -365,6 +408,8 @@ impl Beginning {
             id: self.id.clone(),
             dir: self.dir.clone(),
             limits: opening.grant.limits.clone(),
+            beside,
+            module: self.module.clone(),
             workspace,
             report,
             calls: AtomicU32::new(0),
@@ -389,6 +434,7 @@ impl Beginning {
                 "the sandbox could not be started"
             }
             RunError::Import { .. } => "the source was not taken in",
+            RunError::Module { .. } => "there is no module to run",
             RunError::Cancelled => "ended by the user before it began",
             RunError::Io { .. } => "the run's own files failed",
         };
@@ -488,6 +534,8 @@ mod tests {
                 grant: &self.grant,
                 store: &store,
                 source: Some(&source),
+                module: None,
+                tools: &[],
                 secrets: vec![("TOKEN".to_owned(), "tok-123456".to_owned())],
                 mask: Vec::new(),
                 meta: Map::new(),
@@ -510,7 +558,7 @@ mod tests {
                     start_ms: 0,
                     not_collected: None,
                 };
-                beginning.run(&opening, workspace, record, None, report)
+                beginning.run(&opening, workspace, record, None, None, report)
             })
         }
 

@@ -6,6 +6,8 @@ use policy::StoppedBy;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
+use crate::Module;
+
 /// What the guest is to do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -21,6 +23,39 @@ pub enum Job {
     },
     /// A file operation beneath the workspace; the answer comes as output.
     File(FileOp),
+    /// Run the module that the sandbox was started with (tier `wasm`, and nothing else there).
+    Module(ModuleCall),
+}
+
+/// One run of a sandbox's module.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModuleCall {
+    /// Digest of the module, for the record: which one runs was said when the sandbox was started.
+    pub sha256: String,
+    /// Arguments, the name first.
+    pub args: Vec<String>,
+    /// Variables, beside those of the sandbox; a module has no others.
+    pub env: Vec<(String, String)>,
+    /// Instructions it may execute, about; more end it as `cpu`.
+    pub fuel: u64,
+    /// Wall clock in milliseconds, compiling included, after which it is ended from inside.
+    pub deadline_ms: u64,
+}
+
+/// Instructions that a second of processor time buys a module: about what a processor of today executes.
+const FUEL_OF_A_SECOND: u64 = 1_000_000_000;
+
+impl ModuleCall {
+    /// A call of a module with nothing but arguments, within these bounds.
+    pub fn new(module: &Module, args: Vec<String>, cpu: Duration, timeout: Duration) -> ModuleCall {
+        ModuleCall {
+            sha256: module.sha256().to_owned(),
+            args,
+            env: Vec::new(),
+            fuel: cpu.as_secs().max(1).saturating_mul(FUEL_OF_A_SECOND),
+            deadline_ms: u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX),
+        }
+    }
 }
 
 /// A file operation, done by the guest's init in a process of its own, beneath the workspace only.

@@ -138,8 +138,9 @@ fn run(start: &mut Start<'_>, status: &mut io::PipeWriter) -> Result<i32, Failur
     let tmp = start.scratch.take().ok_or_else(missing).during("take the private folder")?;
     let life = rustix::io::fcntl_dupfd_cloexec(&life, 128).during("take the pipe of its life")?;
     let workspace = start.launch.workspace.clone();
-    let opened = rules::open_parts();
-    let place = Place { workspace, tmp, walls: Walls::Shared, opened, ..Place::own() };
+    let modules = start.launch.modules;
+    let opened = if modules { rules::bare_parts() } else { rules::open_parts() };
+    let place = Place { workspace, tmp, walls: Walls::Shared, opened, modules, ..Place::own() };
     streams(start)?;
     limits(start.launch, start.held).during("set the limits")?;
     bound(start.launch, start.held.processes).during("set the limits")?;

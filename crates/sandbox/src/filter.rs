@@ -410,6 +410,56 @@ pub(crate) fn without_link_xattrs() -> Result<(), seccompiler::Error> {
     apply_filter(&answer(&[libc::SYS_lgetxattr, libc::SYS_llistxattr], libc::ENOTSUP)?)
 }
 
+/// What the process of a module never needs, however its engine goes wrong: to start something, to reach somebody,
+/// to change limits or what a file is but for its bytes and names.
+#[cfg(feature = "wasm")]
+const NOT_FOR_MODULES: &[c_long] = &[
+    libc::SYS_execve,
+    libc::SYS_execveat,
+    libc::SYS_clone,
+    libc::SYS_clone3,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_fork,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_vfork,
+    libc::SYS_socket,
+    libc::SYS_socketpair,
+    libc::SYS_ioctl,
+    libc::SYS_setrlimit,
+    libc::SYS_prlimit64,
+    libc::SYS_setsid,
+    libc::SYS_setpgid,
+    libc::SYS_prctl,
+    libc::SYS_pidfd_open,
+    libc::SYS_pidfd_send_signal,
+    libc::SYS_sched_setscheduler,
+    libc::SYS_sched_setattr,
+    libc::SYS_setpriority,
+    libc::SYS_inotify_init1,
+    libc::SYS_mknodat,
+    libc::SYS_fchmod,
+    libc::SYS_fchmodat,
+    libc::SYS_fchmodat2,
+    libc::SYS_fchown,
+    libc::SYS_fchownat,
+    libc::SYS_setxattr,
+    libc::SYS_lsetxattr,
+    libc::SYS_fsetxattr,
+    libc::SYS_memfd_create,
+    libc::SYS_shmget,
+    libc::SYS_shmat,
+    libc::SYS_semget,
+    libc::SYS_msgget,
+    libc::SYS_mq_open,
+];
+
+/// Closes these for this process, with the thread that it has.
+#[cfg(feature = "wasm")]
+pub(crate) fn apply_module() -> Result<(), seccompiler::Error> {
+    let all: Vec<c_long> = NOT_FOR_MODULES.iter().chain(SOCKETS).copied().collect();
+    seccompiler::apply_filter_all_threads(&answer(&all, libc::EPERM)?)
+}
+
 fn errno(code: c_int) -> SeccompAction {
     SeccompAction::Errno(code.unsigned_abs())
 }

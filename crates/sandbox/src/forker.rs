@@ -23,7 +23,7 @@ use crate::sys::{self, Fork};
 
 /// Descriptors that a sandbox's way in needs room for.
 const OPEN_FILES: u64 = 256;
-/// Descriptors that come with a launch.
+/// Descriptors that come with every launch; a module may be one more.
 const STREAMS: usize = 3;
 
 /// Runs until the executor's end of the socket closes.
@@ -143,8 +143,9 @@ impl Forker {
         }
     }
 
-    fn launch(&mut self, launch: &Launch, fds: Vec<OwnedFd>) -> Result<Tell, String> {
+    fn launch(&mut self, launch: &Launch, mut fds: Vec<OwnedFd>) -> Result<Tell, String> {
         let during = |doing: &'static str| move |e: io::Error| format!("{doing}: {e}");
+        let module = if fds.len() > STREAMS { fds.pop() } else { None };
         let streams: [OwnedFd; STREAMS] =
             fds.try_into().map_err(|_| "the request came without its streams".to_owned())?;
         enough_room(&launch.backend)?;
@@ -193,6 +194,7 @@ impl Forker {
                     go: go_read.into(),
                     status: status_write.into(),
                     streams,
+                    module,
                     taken,
                     doors: Some(doors),
                     held,
@@ -205,7 +207,7 @@ impl Forker {
                 return Err(format!("create the namespaces: {e}"));
             }
         };
-        drop((go_read, status_write, streams, taken, doors, life_read));
+        drop((go_read, status_write, streams, module, taken, doors, life_read));
         let ids = ids_of(launch, root);
         let seen = namespaces_that_differ(pid);
         let mapped = if confined { Ok(()) } else { write_maps(pid, ids) };

@@ -38,6 +38,8 @@ pub(crate) struct Start<'a> {
     pub(crate) status: OwnedFd,
     /// The guest's input, output and log.
     pub(crate) streams: [OwnedFd; 3],
+    /// The module that runs in it.
+    pub(crate) module: Option<OwnedFd>,
     /// Trees that only root may take, already taken; the process takes its own otherwise.
     pub(crate) taken: Option<Taken>,
     /// Its ways into its cgroup.
@@ -98,6 +100,7 @@ impl Taken {
         // A machine gets images, never the folders themselves.
         let rootfs = match &launch.backend {
             Backend::Microvm { .. } => Some(Trees::of_devices()?),
+            _ if launch.modules => Some(Trees::bare()?),
             Backend::Confined | Backend::Namespace | Backend::Gvisor { .. } => {
                 launch.rootfs.as_deref().map(Trees::of_folder).transpose()?
             }
@@ -144,7 +147,8 @@ pub(crate) fn enter(mut start: Start<'_>) -> ! {
                         }
                         drop(status);
                         drop(start.status);
-                        init::run(&start.launch.env, &start.launch.bounds, Place::own())
+                        let place = Place { modules: start.launch.modules, ..Place::own() };
+                        init::run(&start.launch.env, &start.launch.bounds, place)
                     }
                     Err(failure) => failure,
                 }
@@ -181,6 +185,7 @@ fn prepare(start: &mut Start<'_>) -> Result<(), Failure> {
     };
     let rootfs = match taken.rootfs {
         Some(trees) => trees,
+        None if start.launch.modules => Trees::bare().during("open the devices")?,
         None => Trees::of_host().during("open the host's toolchain")?,
     };
     let stage = stage(&start.launch.bounds)?;
@@ -331,6 +336,9 @@ pub(crate) fn streams(start: &mut Start<'_>) -> Result<(), Failure> {
     ];
     for (number, copy) in (0..).zip(&copies) {
         sys::place_fd(copy.as_raw_fd(), number).during("place the streams")?;
+    }
+    if let Some(module) = start.module.take() {
+        sys::place_fd(module.as_raw_fd(), init::MODULE_FD).during("place the module")?;
     }
     Ok(())
 }

@@ -76,6 +76,9 @@ pub(crate) struct Launch {
     pub(crate) workspace: PathBuf,
     pub(crate) bounds: Bounds,
     pub(crate) env: Vec<(String, String)>,
+    /// No program runs in it, only modules: it has no system, and one module may come along as a descriptor.
+    #[serde(default)]
+    pub(crate) modules: bool,
 }
 
 /// The engine.
@@ -167,6 +170,11 @@ impl Bounds {
     }
 }
 
+/// Bytes that a module's memory may have: what it is made of and what compiles it need room as well.
+pub(crate) fn module_memory(bounds: &Bounds) -> u64 {
+    (bounds.memory / 4 * 3).min(4 << 30)
+}
+
 /// Where a guest's own two folders are, and what else keeps it to them.
 #[derive(Clone, Debug)]
 pub(crate) struct Place {
@@ -179,6 +187,8 @@ pub(crate) struct Place {
     pub(crate) opened: Opened,
     /// Init inherits the counters of a group of its own kernel, as the numbers after its streams.
     pub(crate) counted: bool,
+    /// Only modules run here.
+    pub(crate) modules: bool,
 }
 
 /// Who shares the view of files and processes with a guest.
@@ -200,6 +210,7 @@ impl Place {
             walls: Walls::Own,
             opened: Opened::new(),
             counted: false,
+            modules: false,
         }
     }
 

@@ -44,11 +44,13 @@ mod rules;
 mod running;
 mod sys;
 mod view;
+mod wasm;
 mod wire;
 
-pub use call::{Call, Cancel, Ended, FileOp, Job, Outcome, Stream, Usage};
+pub use call::{Call, Cancel, Ended, FileOp, Job, ModuleCall, Outcome, Stream, Usage};
 pub use host::{Host, helper_main};
 pub use plan::{Plan, SandboxError, TierProbe, find_runsc, guest_owner, probe};
 pub use ready::Ready;
 pub use report::{Layer, LayerState, Report};
 pub use running::Running;
+pub use wasm::{BadModule, Module};

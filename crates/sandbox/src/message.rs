@@ -18,7 +18,7 @@ pub(crate) const MAX_MESSAGE: usize = 128 << 10;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Ask {
-    /// Start one; descriptors: guest's input, guest's output, log.
+    /// Start one; descriptors: guest's input, guest's output, log, and a module where one runs in it.
     Launch(Box<Launch>),
     /// Kill everything of one.
     Kill {

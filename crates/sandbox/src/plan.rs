@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::launch::{BASE_ID, Backend, Bounds, GUEST_ID, Launch};
 use crate::problem::{self, Problem};
 use crate::ready::{self, Ready};
-use crate::{Host, Report, machine, promise, remedy};
+use crate::{Host, Module, Report, machine, promise, remedy, wasm};
 
 /// What is wanted.
 #[derive(Clone, Debug)]
@@ -31,6 +31,8 @@ pub struct Plan {
     pub env: Vec<(String, String)>,
     /// The `runsc` to use; the first in the usual places when none.
     pub runsc: Option<PathBuf>,
+    /// The module that calls run, in the tier `wasm`; no other tier takes one.
+    pub module: Option<Module>,
 }
 
 /// Why there is no sandbox.
@@ -144,6 +146,7 @@ impl Plan {
         let workspace = self.real_workspace()?;
         let mut results = None;
         let backend = match tier {
+            Tier::Wasm => return self.walled(workspace, bounds, host).await,
             Tier::Confined => Backend::Confined,
             Tier::Namespace => Backend::Namespace,
             Tier::Gvisor => {
@@ -163,17 +166,47 @@ impl Plan {
                 Backend::Microvm { vm: Box::new(prepared.vm) }
             }
         };
-        let launch =
-            Launch { id: 0, backend, rootfs, source: None, workspace, bounds, env: self.env.clone() };
+        let env = self.env.clone();
+        let launch = Launch { id: 0, backend, rootfs, source: None, workspace, bounds, env, modules: false };
         let mut tries = if tier == Tier::Microvm { 2 } else { 1 };
         loop {
-            let answer = ready::launch(tier, launch.clone(), self.limits.wall, host);
+            let answer = ready::launch(tier, launch.clone(), None, self.limits.wall, host);
             match tokio::time::timeout(problem::ANSWER, answer).await {
                 Ok(result) => return result.map(|ready| ready.leaving(results)),
                 Err(_) if tries == 1 => return Err(Problem::Silent),
                 // A machine that hangs while it starts is a known fault of emulation; no guest code ran.
                 Err(_) => tries -= 1,
             }
+        }
+    }
+
+    /// The walls of a module: those of the namespace tier, or of the confined one where namespaces cannot be had.
+    async fn walled(&self, workspace: PathBuf, bounds: Bounds, host: &Host) -> Result<Ready, Problem> {
+        if !wasm::BUILT {
+            return Err(Problem::NotBuilt);
+        }
+        let launch = Launch {
+            id: 0,
+            backend: Backend::Namespace,
+            // It has no system at all, whatever a program would have.
+            rootfs: None,
+            source: None,
+            workspace,
+            bounds,
+            env: self.env.clone(),
+            modules: true,
+        };
+        let attempt = async |backend: Backend| {
+            let launch = Launch { backend, ..launch.clone() };
+            let answer = ready::launch(Tier::Wasm, launch, self.module.as_ref(), self.limits.wall, host);
+            tokio::time::timeout(problem::ANSWER, answer).await.unwrap_or(Err(Problem::Silent))
+        };
+        match attempt(Backend::Namespace).await {
+            Err(problem) if problem.is_about_namespaces() => {
+                // Of the two, namespaces are what is worth mending.
+                attempt(Backend::Confined).await.map_err(|_| problem)
+            }
+            other => other,
         }
     }
 }
@@ -198,6 +231,8 @@ fn refusal(
     below: Option<BelowFloor>,
 ) -> SandboxError {
     let accept_less = |tier: Tier| {
+        // A floor is a tier that programs run in.
+        let tier = if tier == Tier::Wasm { Tier::Gvisor } else { tier };
         format!(
             "accept less on purpose with `--floor {tier}` (`floor = \"{tier}\"`), or state the executor's own \
              surroundings (`surroundings = \"gvisor\"|\"microvm\"`)"
@@ -221,7 +256,11 @@ fn refusal(
             let less = if namespaces { next_lower(floor) } else { Tier::Confined };
             SandboxError::Refused {
                 reason: format!("no tier at or above the floor `{floor}` works here ({})", seen.join("; ")),
-                remedy: if less < floor { format!("{remedy}; or {}", accept_less(less)) } else { remedy },
+                remedy: if less.accept(floor, Surroundings::None).is_err() {
+                    format!("{remedy}; or {}", accept_less(less))
+                } else {
+                    remedy
+                },
             }
         }
     }
@@ -231,14 +270,14 @@ fn refusal(
 fn next_lower(floor: Tier) -> Tier {
     match floor {
         Tier::Microvm | Tier::Gvisor => Tier::Namespace,
-        Tier::Namespace | Tier::Confined => Tier::Confined,
+        Tier::Namespace | Tier::Confined | Tier::Wasm => Tier::Confined,
     }
 }
 
-/// Runs every tier once, strongest first, with an empty workspace at `folder`, whatever the floor.
+/// Runs every tier once, strongest first and the one for modules last, with an empty workspace at `folder`, whatever the floor.
 pub async fn probe(host: &Host, folder: &Path) -> Vec<TierProbe> {
     let mut probes = Vec::new();
-    for tier in [Tier::Microvm, Tier::Gvisor, Tier::Namespace, Tier::Confined] {
+    for tier in [Tier::Microvm, Tier::Gvisor, Tier::Namespace, Tier::Confined, Tier::Wasm] {
         let mut plan = Plan {
             tier: TierChoice::Auto,
             floor: Tier::Confined,
@@ -246,16 +285,17 @@ pub async fn probe(host: &Host, folder: &Path) -> Vec<TierProbe> {
             // Nothing of the system is needed to see what holds; the image of a whole one takes a while to make.
             rootfs: match tier {
                 Tier::Microvm => Rootfs::Folder(folder.to_path_buf()),
-                Tier::Gvisor | Tier::Namespace | Tier::Confined => Rootfs::Host,
+                Tier::Gvisor | Tier::Namespace | Tier::Confined | Tier::Wasm => Rootfs::Host,
             },
             workspace: folder.to_path_buf(),
             limits: Limits::default(),
             env: Vec::new(),
             runsc: None,
+            module: None,
         };
         let (stops, leaves) = promise::of(tier);
         let mut outcome = plan.attempt(tier, host).await;
-        let auto = outcome.is_ok();
+        let auto = outcome.is_ok() && tier != Tier::Wasm;
         if let Err(Problem::OnlyEmulated) = outcome {
             // Asked for by name, it may be had all the same.
             plan.tier = TierChoice::Microvm;

@@ -28,6 +28,10 @@ pub(crate) enum Problem {
     Rootfs(String),
     #[error("it did not answer within {} s", ANSWER.as_secs())]
     Silent,
+    #[error("modules do not run: {0}")]
+    Engine(String),
+    #[error("this program was built without modules")]
+    NotBuilt,
     #[error("{0}")]
     Start(String),
     #[error("the layer `{name}` is missing: {detail}")]
@@ -60,6 +64,10 @@ impl Problem {
             (Problem::OnlyEmulated, _) => {
                 format!("ask for it by name with `--tier microvm`, or {}", remedy::kvm())
             }
+            (Problem::NotBuilt, _) => {
+                "build `oubliette` with its feature `wasm`, which is on by default".to_owned()
+            }
+            (Problem::Engine(_), _) => "run `oubliette doctor` for what this machine can hold".to_owned(),
             (Problem::Rootfs(_), _) => "use `rootfs = \"host\"`, or unpack an image into a folder".to_owned(),
             (Problem::Start(doing) | Problem::Machine(doing), _) => remedy::of_step(doing),
             (Problem::Layer { name, .. }, _) => remedy::of_layer(name),

@@ -21,5 +21,9 @@ pub(crate) fn of(tier: Tier) -> (&'static str, &'static str) {
             "reading and writing outside the workspace, any socket, signals and tracing, bombs",
             "sight of names, sizes and process numbers of the host; faults of its kernel; side channels",
         ),
+        Tier::Wasm => (
+            "everything but the bytes of the workspace: a module has no system calls, starts nothing, and asks nobody",
+            "side channels; faults of the engine, whose process then meets rules of its own and the wall around it",
+        ),
     }
 }

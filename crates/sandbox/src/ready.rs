@@ -5,14 +5,15 @@ use std::time::{Duration, Instant};
 use policy::{Acceptance, Tier};
 
 use crate::channel::{ChannelError, Pipes};
-use crate::launch::{Backend, Bounds, CgroupSeen, Launch, outer_id};
+use crate::launch::{Backend, Bounds, CgroupSeen, Launch, module_memory, outer_id};
 use crate::machine::{Results, Vm};
 use crate::message::Tell;
 use crate::problem::Problem;
 use crate::report::{Layer, LayerState, Report};
 use crate::running::{Lease, Running, Sandbox};
+use crate::wasm::Proven;
 use crate::wire::{Hello, Mend};
-use crate::{Host, machine};
+use crate::{Host, Module, machine};
 
 /// Launched, measured, at or above the floor; nothing of a guest has run.
 #[derive(Debug)]
@@ -59,6 +60,7 @@ pub(crate) async fn starts(vm: Vm, host: &Host) -> Result<(), Problem> {
 pub(crate) async fn launch(
     tier: Tier,
     launch: Launch,
+    module: Option<&Module>,
     wall: Duration,
     host: &Host,
 ) -> Result<Ready, Problem> {
@@ -66,7 +68,8 @@ pub(crate) async fn launch(
     let start = |e: std::io::Error| Problem::Start(e.to_string());
     let pipes = Pipes::new(tier).map_err(start)?;
     let (backend, bounds) = (launch.backend.clone(), launch.bounds.clone());
-    let fds: Vec<_> = pipes.theirs.iter().map(std::os::fd::AsFd::as_fd).collect();
+    let module = module.map(Module::sealed).transpose().map_err(start)?;
+    let fds: Vec<_> = pipes.theirs.iter().chain(&module).map(std::os::fd::AsFd::as_fd).collect();
     let (id, mut tells) = host.launch(|id| Launch { id, ..launch }, &fds).map_err(start)?;
     // From here on the sandbox is ended by dropping this, on every way out.
     let lease = Lease { host: host.clone(), id };
@@ -85,17 +88,22 @@ pub(crate) async fn launch(
         ChannelError::Silent { log } => Problem::Start(log),
         other => Problem::Start(other.to_string()),
     })?;
+    if let Some(proven) = &hello.modules
+        && !proven.problem.is_empty()
+    {
+        return Err(Problem::Engine(proven.problem.clone()));
+    }
     let report = Report {
         tier,
-        engine: engine(&backend, &hello),
-        layers: layers(tier, &backend, &seen, &hello, &bounds),
+        engine: engine(tier, &backend, &hello),
+        layers: layers(wall_of(tier, &backend), &backend, &seen, &hello, &bounds),
         start_ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
         not_collected: None,
     };
     // Fail closed: a layer that the tier promises must be there, as seen, not as asked for.
-    if let Some(layer) =
-        report.layers.iter().find(|l| l.state == LayerState::None && required(tier).contains(&l.name))
-    {
+    let promised = required(wall_of(tier, &backend));
+    let needed = |layer: &&Layer| promised.contains(&layer.name) || MODULES.contains(&layer.name);
+    if let Some(layer) = report.layers.iter().filter(needed).find(|l| l.state == LayerState::None) {
         return Err(Problem::Layer { name: layer.name, detail: layer.detail.clone() });
     }
     let sandbox = Sandbox { report, channel, tells, lease, wall, results: None };
@@ -109,14 +117,31 @@ struct Outside {
     ids: (u32, u32, u32),
 }
 
-fn engine(backend: &Backend, hello: &Hello) -> String {
-    match backend {
+fn engine(tier: Tier, backend: &Backend, hello: &Hello) -> String {
+    let wall = match backend {
         Backend::Confined => format!("Linux {} Landlock and seccomp", hello.kernel),
         Backend::Namespace => format!("Linux {} namespaces", hello.kernel),
         Backend::Gvisor { runsc } => format!("gVisor, {}", runsc.display()),
         Backend::Microvm { vm } => vm.engine(),
+    };
+    match (tier, &hello.modules) {
+        (Tier::Wasm, Some(proven)) => format!("{} behind {wall}", proven.engine),
+        _ => wall,
     }
 }
+
+/// The tier whose walls stand around: a module's are those of the one it was launched in.
+fn wall_of(tier: Tier, backend: &Backend) -> Tier {
+    match (tier, backend) {
+        (Tier::Wasm, Backend::Confined) => Tier::Confined,
+        (Tier::Wasm, _) => Tier::Namespace,
+        _ => tier,
+    }
+}
+
+/// What a module has around it besides.
+const MODULES: [&str; 5] =
+    ["module-memory", "module-files", "module-fuel", "module-deadline", "module-processes"];
 
 /// Layers without which a tier is not what its name says.
 fn required(tier: Tier) -> &'static [&'static str] {
@@ -162,7 +187,8 @@ fn required(tier: Tier) -> &'static [&'static str] {
             "root",
             "processes",
         ],
-        Tier::Confined => &[
+        // Never asked for by this name: see `wall_of`.
+        Tier::Confined | Tier::Wasm => &[
             "ids",
             "capabilities",
             "no-new-privileges",
@@ -207,10 +233,13 @@ fn layers(tier: Tier, backend: &Backend, seen: &Outside, hello: &Hello, bounds: 
             true,
             "everything a call started; all of it at once by the sentinel's domain",
         ));
-        layers.push(part(
-            "tools",
-            "by path no owner or attribute can be set and nothing watched; no shared memory, terminals or /tmp",
-        ));
+        match &hello.modules {
+            Some(proven) => layers.extend(of_modules(proven, bounds)),
+            None => layers.push(part(
+                "tools",
+                "by path no owner or attribute can be set and nothing watched; no shared memory, terminals or /tmp",
+            )),
+        }
         return layers;
     }
     for (name, short) in [
@@ -288,8 +317,32 @@ fn layers(tier: Tier, backend: &Backend, seen: &Outside, hello: &Hello, bounds: 
     } else {
         part("call-kill", "this engine has no subreapers: background processes of earlier calls die with it")
     });
-    layers.push(tools(hello));
+    match &hello.modules {
+        Some(proven) => layers.extend(of_modules(proven, bounds)),
+        None => layers.push(tools(hello)),
+    }
     layers
+}
+
+/// The inner walls, as a module of ours met them.
+fn of_modules(proven: &Proven, bounds: &Bounds) -> Vec<Layer> {
+    let memory = module_memory(bounds) >> 20;
+    vec![
+        layer("module-memory", proven.memory, format!("linear, bounds-checked, at most {memory} MiB")),
+        layer(
+            "module-files",
+            proven.closed,
+            "its process can open nothing but the workspace, by a Landlock domain of its own; WASI looks names up \
+             beneath it",
+        ),
+        layer(
+            "module-processes",
+            proven.alone,
+            "its process can start nothing and make no socket, by seccomp",
+        ),
+        layer("module-fuel", proven.fuel, "instructions are counted"),
+        layer("module-deadline", proven.deadline, "ended from inside at its deadline, by epoch"),
+    ]
 }
 
 /// The confined tier's own story: what is closed, and what can still be seen.

@@ -12,6 +12,8 @@ use landlock::{
 };
 
 use crate::launch::Place;
+#[cfg(feature = "wasm")]
+use crate::launch::Walls;
 use crate::{sys, view};
 
 /// The newest rules we know to ask for; what the kernel cannot hold of them is left out and reported.
@@ -71,6 +73,18 @@ pub(crate) fn restrict_guest(place: &Place) -> Result<(), RuleError> {
     Ok(())
 }
 
+/// A call of a module, in either view: the workspace, whatever else there is.
+#[cfg(feature = "wasm")]
+pub(crate) fn restrict_module(place: &Place) -> Result<(), RuleError> {
+    let level = match place.walls {
+        Walls::Own => CompatLevel::BestEffort,
+        Walls::Shared => CompatLevel::HardRequirement,
+    };
+    let workspace = PathBeneath::new(PathFd::new(&place.workspace)?, AccessFs::from_all(NEWEST));
+    created(level)?.add_rule(workspace)?.restrict_self()?;
+    Ok(())
+}
+
 fn opened(place: &Place) -> Result<RulesetCreated, RuleError> {
     let mut rules = created(CompatLevel::HardRequirement)?;
     for (path, access) in &place.opened {
@@ -92,6 +106,12 @@ pub(crate) fn open_parts() -> Opened {
     });
     let used = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev;
     read.chain(devices.into_iter().map(|path| (path, used))).collect()
+}
+
+/// The same where no program runs: init's own needs.
+pub(crate) fn bare_parts() -> Opened {
+    let used = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev;
+    [(PathBuf::from("/dev/null"), used)].into()
 }
 
 fn created(level: CompatLevel) -> Result<RulesetCreated, RuleError> {

@@ -12,6 +12,7 @@ use crate::launch::Counters;
 use crate::machine::Results;
 use crate::message::Tell;
 use crate::report::Report;
+use crate::wasm::Struck;
 use crate::wire::{End, MAX_PAYLOAD};
 use crate::{Call, Cancel, Ended, Host, Outcome, SandboxError, Stream, Usage};
 
@@ -250,6 +251,12 @@ fn stopped_by(end: &End, before: Option<Counters>, after: Option<Counters>) -> S
     }
     if end.too_many_processes {
         return StoppedBy::Processes;
+    }
+    match end.struck {
+        Some(Struck::Fuel) => return StoppedBy::Cpu,
+        Some(Struck::Time) => return StoppedBy::Timeout,
+        Some(Struck::Memory) => return StoppedBy::Memory,
+        None => {}
     }
     match end.ended {
         Ended::Exit(0) => StoppedBy::Exit,

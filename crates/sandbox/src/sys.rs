@@ -1,7 +1,7 @@
 //! The system calls that no safe wrapper of ours or of a library offers. Every `unsafe` of the crate is here.
 #![expect(unsafe_code, reason = "raw system calls; each block says why it is sound")]
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::io::{self, Read};
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::ptr;
@@ -288,7 +288,7 @@ pub(crate) fn link_xattr(path: &CString) -> io::Error {
 }
 
 /// A copy of the mount tree at `path` (with what is mounted beneath it), attached nowhere yet.
-pub(crate) fn detached_tree(path: &CString) -> io::Result<OwnedFd> {
+pub(crate) fn detached_tree(path: &CStr) -> io::Result<OwnedFd> {
     const CLONE: libc::c_uint = 1;
     const RECURSIVE: libc::c_uint = 0x8000;
     let flags =

@@ -97,6 +97,8 @@ pub(crate) fn open_parts() -> (Vec<PathBuf>, Vec<PathBuf>) {
 
 /// The trees that make a view, attached nowhere yet.
 pub(crate) struct Trees {
+    /// No system at all is in it.
+    bare: bool,
     programs: Vec<(PathBuf, OwnedFd)>,
     etc: Vec<(PathBuf, OwnedFd)>,
     devices: Vec<(&'static str, OwnedFd)>,
@@ -134,7 +136,7 @@ impl Trees {
                 etc.push((PathBuf::from(name), tree(&real, Forbid::SuidDevWrite)?));
             }
         }
-        Ok(Trees { programs, etc, devices: devices()? })
+        Ok(Trees { bare: false, programs, etc, devices: devices()? })
     }
 
     /// A folder that holds a root file system of its own: taken as it is, read-only.
@@ -159,16 +161,28 @@ impl Trees {
             };
             programs.push((PathBuf::from(name), tree(&real, Forbid::SuidDevWrite)?));
         }
-        Ok(Trees { programs, etc: Vec::new(), devices: devices()? })
+        Ok(Trees { bare: false, programs, etc: Vec::new(), devices: devices()? })
     }
 
     /// Devices only: the system is there by other means.
     pub(crate) fn of_devices() -> io::Result<Trees> {
-        Ok(Trees { programs: Vec::new(), etc: Vec::new(), devices: devices()? })
+        Ok(Trees { bare: false, programs: Vec::new(), etc: Vec::new(), devices: devices()? })
+    }
+
+    /// No system: for a sandbox in which no program runs.
+    pub(crate) fn bare() -> io::Result<Trees> {
+        let null = ("null", sys::detached_tree(c"/dev/null")?);
+        Ok(Trees { bare: true, programs: Vec::new(), etc: Vec::new(), devices: vec![null] })
     }
 
     /// Builds the system part of a view at `root`, an empty folder on a file system of ours.
     pub(crate) fn build(&self, root: &Path) -> io::Result<()> {
+        if self.bare {
+            for name in ["proc", "dev", "tmp", "workspace"] {
+                fs::create_dir_all(root.join(name))?;
+            }
+            return Ok(());
+        }
         for (name, tree) in &self.programs {
             let at = root.join(name);
             fs::create_dir_all(&at)?;

@@ -9,6 +9,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::wasm::{Proven, Struck};
 use crate::{Ended, Job, Usage};
 
 /// Largest payload of a frame. A `Start` carries the whole standard input, so this bounds it too.
@@ -66,6 +67,9 @@ pub(crate) struct End {
     /// The guest has filled a disk that is its own.
     #[serde(default)]
     pub(crate) disk_full: bool,
+    /// A bound of the module struck.
+    #[serde(default)]
+    pub(crate) struck: Option<Struck>,
 }
 
 impl End {
@@ -121,6 +125,9 @@ pub(crate) struct Hello {
     pub(crate) own_group: bool,
     /// Mount points, for the record.
     pub(crate) mounts: u32,
+    /// What was seen of the engine for modules, where they run here.
+    #[serde(default)]
+    pub(crate) modules: Option<Proven>,
 }
 
 /// A fault of an engine, and whether init could mend it.

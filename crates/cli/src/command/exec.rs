@@ -1,11 +1,12 @@
 //! `oubliette exec`: one command, one sandbox, the guest's own exit code.
 
 use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use policy::{Decision, Grant, StopReason, StoppedBy, Tool};
-use runs::{Executed, Opening, ProgramCall, Run, RunResult};
+use policy::{Decision, Grant, StopReason, StoppedBy, TierChoice, Tool};
+use runs::{Code, Executed, ModuleUse, Opening, ProgramCall, Run, RunResult};
 
 use crate::args::Exec;
 use crate::exit::{Ended, Exit, usage};
@@ -20,7 +21,10 @@ pub(crate) fn exec(args: &Exec) -> anyhow::Result<ExitCode> {
     let mut grant = Grant::without_guild(&deployed.deployment);
     // A person or a program reads this, not a model: everything that is kept is shown.
     grant.call.to_model = usize::try_from(grant.call.output).unwrap_or(usize::MAX);
-    allowed(&grant.program(Tool::RunCommand, &args.argv))?;
+    let module = module(args, grant.isolation.tier)?;
+    if module.is_none() {
+        allowed(&grant.program(Tool::RunCommand, &args.argv))?;
+    }
     let stdin = if args.stdin { read_stdin()? } else { Vec::new() };
     let secrets = deploy::secrets(&deployed.deployment)?;
     let mask = deploy::model_key(&deployed.deployment).ok().flatten().into_iter().collect();
@@ -33,6 +37,8 @@ pub(crate) fn exec(args: &Exec) -> anyhow::Result<ExitCode> {
         grant: &grant,
         store: &deployed.store,
         source: args.workspace.as_deref(),
+        module: module.as_ref().map(|(code, _)| code),
+        tools: &[],
         secrets,
         mask,
         meta,
@@ -42,14 +48,16 @@ pub(crate) fn exec(args: &Exec) -> anyhow::Result<ExitCode> {
     };
     let (executed, result) = super::runtime()?.block_on(async {
         let run = Run::open(&host, opening).await?;
-        let call = ProgramCall {
-            tool: "exec".to_owned(),
-            argv: args.argv.clone(),
-            cwd: None,
-            stdin,
-            timeout: args.timeout.map(Duration::from_secs),
+        let (tool, timeout) = ("exec".to_owned(), args.timeout.map(Duration::from_secs));
+        let executed = match &module {
+            Some((_, args)) => {
+                run.run_module(ModuleUse { tool, args: args.clone(), stdin, timeout }, &cancel).await
+            }
+            None => {
+                let argv = args.argv.clone();
+                run.execute(ProgramCall { tool, argv, cwd: None, stdin, timeout }, &cancel).await
+            }
         };
-        let executed = run.execute(call, &cancel).await;
         let stop = match &executed {
             Ok(executed) => stop_reason(executed.outcome.stopped_by),
             Err(_) => StopReason::SandboxError,
@@ -60,6 +68,26 @@ pub(crate) fn exec(args: &Exec) -> anyhow::Result<ExitCode> {
     })?;
     show(args, &executed, &result)?;
     Ok(Exit::of_exec(&executed.outcome))
+}
+
+/// The module that is to run and its arguments, in the tier that runs one.
+fn module(args: &Exec, tier: TierChoice) -> anyhow::Result<Option<(Code, Vec<String>)>> {
+    if tier != TierChoice::Wasm {
+        return match &args.module {
+            None => Ok(None),
+            Some(_) => Err(usage("`--module` is for the tier `wasm`: add `--tier wasm`")),
+        };
+    }
+    let named = |path: &Path| path.display().to_string();
+    Ok(match (&args.module, args.argv.first(), &args.workspace) {
+        (Some(file), ..) => {
+            let name = file.file_name().map_or_else(|| named(file), |n| n.to_string_lossy().into_owned());
+            Some((Code::Host(file.clone()), [vec![name], args.argv.clone()].concat()))
+        }
+        (None, Some(name), Some(_)) => Some((Code::Workspace(name.clone()), args.argv.clone())),
+        (None, Some(name), None) => Some((Code::Host(PathBuf::from(name)), args.argv.clone())),
+        (None, None, _) => None,
+    })
 }
 
 fn allowed(decision: &Decision) -> anyhow::Result<()> {

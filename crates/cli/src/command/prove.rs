@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use policy::Tier;
 use runs::{Corpus, Proof, RunError, SandboxError, Verdict};
 
-use crate::args::{FloorName, Prove};
+use crate::args::{Prove, ProvenName};
 use crate::exit::{Exit, usage};
 use crate::{render, signal};
 
@@ -18,7 +18,7 @@ pub(crate) fn prove(args: &Prove) -> anyhow::Result<ExitCode> {
     let folder = Folder::make(args.data.as_deref())?;
     let cancel = signal::cancel()?;
     let wanted: Vec<Tier> = args.tier.iter().map(|t| tier(*t)).collect();
-    let all = [Tier::Microvm, Tier::Gvisor, Tier::Namespace, Tier::Confined];
+    let all = [Tier::Microvm, Tier::Gvisor, Tier::Namespace, Tier::Confined, Tier::Wasm];
     let tiers = if wanted.is_empty() { &all[..] } else { &wanted };
     let mut proofs = Vec::new();
     let mut absent = Vec::new();
@@ -73,12 +73,13 @@ pub(crate) fn prove(args: &Prove) -> anyhow::Result<ExitCode> {
     .into())
 }
 
-fn tier(name: FloorName) -> Tier {
+fn tier(name: ProvenName) -> Tier {
     match name {
-        FloorName::Confined => Tier::Confined,
-        FloorName::Namespace => Tier::Namespace,
-        FloorName::Gvisor => Tier::Gvisor,
-        FloorName::Microvm => Tier::Microvm,
+        ProvenName::Confined => Tier::Confined,
+        ProvenName::Namespace => Tier::Namespace,
+        ProvenName::Gvisor => Tier::Gvisor,
+        ProvenName::Microvm => Tier::Microvm,
+        ProvenName::Wasm => Tier::Wasm,
     }
 }
 
@@ -134,6 +135,10 @@ fn show(proof: &Proof) {
     let seconds = std::time::Duration::from_millis(proof.duration_ms).as_secs_f64();
     render::line(&format!("tier {} ({}), {seconds:.1} s", proof.tier, render::shown(&r.engine)));
     for row in &rows {
+        // A whole list of what starts programs says no more than its number, where none can be started.
+        if proof.tier == Tier::Wasm && row.verdict == Verdict::NotHere {
+            continue;
+        }
         let word = match row.verdict {
             Verdict::Held => "held",
             Verdict::HeldAround => "held*",

@@ -43,6 +43,8 @@ pub(crate) fn run(args: &Run) -> anyhow::Result<ExitCode> {
             grant: &grant,
             store: &deployed.store,
             source: args.workspace.as_deref(),
+            module: None,
+            tools: &[],
             secrets,
             mask: key.into_iter().collect(),
             meta: meta(&deployed, &guild, &task, seen.as_ref()),

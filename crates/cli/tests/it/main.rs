@@ -12,6 +12,8 @@ mod hostile;
 mod input;
 mod life;
 mod model;
+#[cfg(feature = "wasm")]
+mod modules;
 mod place;
 mod process;
 mod prove;

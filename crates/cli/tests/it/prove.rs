@@ -48,6 +48,68 @@ fn holds(tier: &str, only: &[&str], most: usize) {
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
 }
 
+#[cfg(feature = "wasm")]
+#[test]
+fn r53_every_module_is_held_by_wasm() {
+    let folder = folder();
+    let out = prove(folder.path(), &["--tier", "wasm", "--json"]);
+    let (whole, rows) = rows(&out);
+    let held = rows.iter().filter(|r| r["verdict"] == "held").count();
+    let other: Vec<&Value> =
+        rows.iter().filter(|r| r["verdict"] != "held" && r["verdict"] != "not_here").collect();
+    assert!(other.is_empty(), "{other:#?}");
+    assert!(held >= 15, "{held}");
+    assert_eq!((out.status.code(), &whole["holds"]), (Some(0), &Value::Bool(true)));
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+/// A module that does reach what it tries to is told as such, and one that proves nothing as an error.
+#[cfg(feature = "wasm")]
+#[test]
+fn a_module_that_gets_through_or_proves_nothing_is_told_as_such() {
+    let folder = folder();
+    let file = folder.path().join("mine.toml");
+    let row = |id: &str, more: &str, module: &str| {
+        format!(
+            "[[attack]]\nid = 'mine-{id}'\ninvariant = 'nothing_outside'\nabout = 'x'\n\
+             layers = {{ wasm = 'none' }}\n{more}\nmodule = \"\"\"\n{module}\n\"\"\"\n"
+        )
+    };
+    let control = "(call $control (i32.const 0))";
+    let text = [
+        row("succeeds", "", &format!("{control} (call $attempt (call $make (i32.const 128) (i32.const 4)))")),
+        row("tries-nothing", "", control),
+        row("no-control", "", "(call $attempt (i32.const 1))"),
+        row("dies", "", &format!("{control} (call $attempt (i32.const 1)) unreachable")),
+        row("no-module", "", "(call $nothing)"),
+        row("unstruck", "struck = true", &format!("{control} (call $attempt (i32.const 1))")),
+        row("good", "", &format!("{control} (call $attempt (i32.const 1))")),
+    ]
+    .concat();
+    std::fs::write(&file, text).unwrap();
+    let args = ["--tier", "wasm", "--only", "mine-", "--json", "--attacks", file.to_str().unwrap()];
+    let out = prove(folder.path(), &args);
+    let (_, rows) = rows(&out);
+    let verdicts: Vec<String> = rows
+        .iter()
+        .filter_map(|r| {
+            let name = r["id"].as_str().unwrap().strip_prefix("mine-")?;
+            Some(format!("{name} {}", r["verdict"].as_str().unwrap()))
+        })
+        .collect();
+    let expected = [
+        "succeeds broken",
+        "tries-nothing error",
+        "no-control error",
+        "dies error",
+        "no-module error",
+        "unstruck broken",
+        "good held",
+    ];
+    assert_eq!(verdicts, expected);
+    assert_eq!(out.status.code(), Some(1));
+}
+
 #[test]
 fn r65_every_attack_is_held_by_confined() {
     holds("confined", &[], 64);

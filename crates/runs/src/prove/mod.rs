@@ -12,6 +12,7 @@
 mod control;
 mod corpus;
 mod left;
+mod modules;
 mod outside;
 #[cfg(test)]
 mod reference;
@@ -101,6 +102,9 @@ pub async fn prove(
     folder: &Path,
     told: &(dyn Fn(&str) + Sync),
 ) -> Result<Proof, RunError> {
+    if tier == Tier::Wasm {
+        return modules::prove(host, corpus, folder, told).await;
+    }
     let began = Instant::now();
     let aimed =
         |attack: &Attack| [&attack.layers, &attack.not].iter().any(|at| at.contains_key(tier.as_str()));
@@ -120,7 +124,7 @@ pub async fn prove(
     let report = run.report();
     let mut ids = vec![run.id().to_owned(), neighbour.id().to_owned()];
     let mut attacks = Vec::new();
-    for attack in corpus.attacks() {
+    for attack in corpus.attacks().iter().filter(|a| a.module.is_none()) {
         told(&attack.id);
         let begun = Instant::now();
         let (mut shown, quiet) = one(host, tier, attack, (&run, &neighbour), &outside).await?;
@@ -178,6 +182,7 @@ fn grant(tier: Tier) -> Grant {
         Tier::Namespace => TierChoice::Namespace,
         Tier::Gvisor => TierChoice::Gvisor,
         Tier::Microvm => TierChoice::Microvm,
+        Tier::Wasm => TierChoice::Wasm,
     };
     grant.limits.memory = 256 << 20;
     grant.limits.processes = 64;
@@ -196,6 +201,8 @@ async fn open(host: &Host, grant: &Grant, store: &Path) -> Result<Run, RunError>
         grant,
         store,
         source: None,
+        module: None,
+        tools: &[],
         secrets: Vec::new(),
         mask: Vec::new(),
         meta,
@@ -206,6 +213,18 @@ async fn open(host: &Host, grant: &Grant, store: &Path) -> Result<Run, RunError>
     Run::open(host, opening).await
 }
 
+fn shown_of(attack: &Attack, layer: &str, verdict: Verdict, refused: usize, detail: String) -> Shown {
+    Shown {
+        id: attack.id.clone(),
+        invariant: attack.invariant.clone(),
+        layer: layer.to_owned(),
+        verdict,
+        refused,
+        detail,
+        duration_ms: 0,
+    }
+}
+
 /// What came of an attack, and whether it left both sandboxes in peace.
 async fn one(
     host: &Host,
@@ -214,14 +233,8 @@ async fn one(
     (run, neighbour): (&Run, &Run),
     outside: &Outside,
 ) -> Result<(Shown, bool), RunError> {
-    let shown = |layer: &str, verdict: Verdict, refused: usize, detail: String| Shown {
-        id: attack.id.clone(),
-        invariant: attack.invariant.clone(),
-        layer: layer.to_owned(),
-        verdict,
-        refused,
-        detail,
-        duration_ms: 0,
+    let shown = |layer: &str, verdict: Verdict, refused: usize, detail: String| {
+        shown_of(attack, layer, verdict, refused, detail)
     };
     let Some(layer) = attack.layers.get(tier.as_str()) else {
         return Ok(match attack.not.get(tier.as_str()) {
@@ -355,7 +368,7 @@ fn afterwards(host: &Host, tier: Tier, store: &Path, ids: &[String], secret: &st
     };
     let layer = match tier {
         Tier::Confined => "sentinel",
-        Tier::Namespace | Tier::Gvisor => "pid-namespace",
+        Tier::Namespace | Tier::Gvisor | Tier::Wasm => "pid-namespace",
         Tier::Microvm => "machine",
     };
     let left = outside::below(host.forker_id()).iter().map(|pid| format!("process {pid}")).collect();

@@ -55,6 +55,7 @@ async fn try_one(host: &Host, workspace: &Path, runsc: Option<PathBuf>, tier: &s
         limits: Limits::default(),
         env: Vec::new(),
         runsc,
+        module: None,
     };
     let running = match plan.ready(host).await {
         Ok(ready) => ready.start(),

@@ -18,10 +18,12 @@ use rustix::thread::{
 };
 use serde::{Deserialize, Serialize};
 
+use super::module::{self, MODULE_FD, VERDICT_FD};
 use super::sweep::Kin;
 use super::{file, sweep, walk};
 use crate::launch::{Bounds, Place, Walls};
 use crate::sys::{self, Fork};
+use crate::wasm::Struck;
 use crate::wire::{End, Kind};
 use crate::{Ended, Job, Usage, rules};
 
@@ -58,6 +60,8 @@ struct Status {
     usage: Usage,
     /// Nothing else of the call is left: the supervisor ends.
     alone: bool,
+    /// A bound of the module.
+    struck: Option<Struck>,
 }
 
 /// Starts a call.
@@ -178,7 +182,7 @@ impl Running {
     fn settle(&mut self) {
         if self.ended.is_none() {
             // A supervisor that died without a word was killed by the guest: its first process is not known.
-            let lost = Status { ended: Ended::Unknown, usage: Usage::default(), alone: false };
+            let lost = Status { ended: Ended::Unknown, usage: Usage::default(), alone: false, struck: None };
             let status = serde_json::from_slice(&self.status_bytes).unwrap_or(lost);
             self.ended = Some((status, Instant::now()));
         }
@@ -283,7 +287,7 @@ impl Running {
         }
         let status = match self.ended {
             Some((status, _)) => status,
-            None => Status { ended: Ended::Unknown, usage: Usage::default(), alone: false },
+            None => Status { ended: Ended::Unknown, usage: Usage::default(), alone: false, struck: None },
         };
         let end = End {
             ended: status.ended,
@@ -292,6 +296,7 @@ impl Running {
             too_many_processes: self.too_many,
             out_of_memory: self.too_much,
             disk_full: false,
+            struck: status.struck,
         };
         (rest, end)
     }
@@ -324,29 +329,51 @@ fn supervise(
         Err(rustix::io::Errno::INVAL) => Ok(()),
         other => other,
     };
+    let failed = |e: &io::Error| Status {
+        ended: Ended::NotStarted(e.raw_os_error().unwrap_or(libc::EIO)),
+        usage: Usage::default(),
+        alone: true,
+        struck: None,
+    };
+    // By which the process that runs a module tells what bound struck it: one byte, or its death.
+    let (mut verdict, judge) = match io::pipe() {
+        Ok(pipe) => pipe,
+        Err(e) => {
+            tell(&mut status, &failed(&e));
+            sys::exit_now(0)
+        }
+    };
     let ready = reaper.map_err(io::Error::from).and_then(|()| sys::new_session()).and_then(|()| sys::fork());
     let first = match ready {
         Ok(Fork::Parent(pid)) => pid,
         Ok(Fork::Child) => {
-            drop(status);
+            drop((status, verdict));
             become_program(
                 job,
                 env,
                 (bounds, place),
                 [stdin.as_raw_fd(), stdout.as_raw_fd(), stderr.as_raw_fd()],
+                judge,
             )
         }
         Err(e) => {
-            let ended = Ended::NotStarted(e.raw_os_error().unwrap_or(libc::EIO));
-            tell(&mut status, &Status { ended, usage: Usage::default(), alone: true });
+            tell(&mut status, &failed(&e));
             sys::exit_now(0)
         }
     };
-    drop((stdin, stdout, stderr));
+    drop((stdin, stdout, stderr, judge));
     while let Some(reaped) = sys::reap(true) {
         if reaped.pid == first {
+            let mut byte = [0];
+            let struck = match job {
+                // It could start nothing, so nobody holds the other end any more.
+                Job::Module(_) => {
+                    verdict.read_exact(&mut byte).ok().and_then(|()| Struck::from_byte(byte[0]))
+                }
+                Job::Exec { .. } | Job::File(_) => None,
+            };
             let alone = !sys::has_children();
-            tell(&mut status, &Status { ended: reaped.ended, usage: reaped.usage, alone });
+            tell(&mut status, &Status { ended: reaped.ended, usage: reaped.usage, alone, struck });
         }
     }
     sys::exit_now(0)
@@ -365,6 +392,7 @@ fn become_program(
     env: &[(String, String)],
     (bounds, place): (&Bounds, &Place),
     [stdin, stdout, stderr]: [i32; 3],
+    judge: PipeWriter,
 ) -> ! {
     let placed = sys::new_session()
         .and_then(|()| sys::place_fd(stdin, 0))
@@ -372,6 +400,8 @@ fn become_program(
         .and_then(|()| sys::place_fd(stderr, 2))
         .and_then(|()| sys::set_limit(libc::RLIMIT_CPU, bounds.cpu_s, bounds.cpu_s + 5))
         .and_then(|()| match place.walls {
+            // A module's process has rules of its own in either case.
+            _ if matches!(job, Job::Module(_)) => Ok(()),
             Walls::Own => Ok(()),
             // Init looks at processes and ends them; what a call starts may do neither beyond the call.
             Walls::Shared => rules::restrict_guest(place).map_err(io::Error::other),
@@ -383,9 +413,33 @@ fn become_program(
     if placed.is_err() {
         sys::exit_now(126)
     }
+    if let Job::Module(call) = job
+        && place.modules
+    {
+        let above = MODULE_FD.unsigned_abs();
+        let kept = sys::place_fd(judge.as_raw_fd(), VERDICT_FD);
+        std::mem::forget(judge);
+        sys::close_between(VERDICT_FD.unsigned_abs() + 1, above - 1);
+        sys::close_from(above + 1);
+        sys::default_signals();
+        if kept.is_err() {
+            sys::exit_now(126)
+        }
+        module::run(call, env, (bounds, place))
+    }
+    // Closed with the rest.
+    std::mem::forget(judge);
     sys::close_from(3);
     sys::default_signals();
     match job {
+        Job::Exec { .. } if place.modules => {
+            drop(writeln!(io::stderr(), "no program runs in the tier `wasm`, only its module"));
+            sys::exit_now(126)
+        }
+        Job::Module(_) => {
+            drop(writeln!(io::stderr(), "modules run in the tier `wasm` only"));
+            sys::exit_now(126)
+        }
         Job::File(op) => sys::exit_now(file::serve(op, place)),
         Job::Exec { argv, env: extra, cwd } => {
             let error = exec(argv, env, extra, cwd.as_deref(), place);

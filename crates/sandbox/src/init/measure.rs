@@ -6,6 +6,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 
 use super::call::become_guest;
+use super::module;
 use crate::launch::Place;
 use crate::sys::Fork;
 use crate::wire::{Hello, Mend};
@@ -84,6 +85,7 @@ fn look(place: &Place) -> io::Result<Hello> {
         own_group: sys::text("/proc/self/cgroup").unwrap_or_default().trim() == "0::/guest",
         mounts: u32::try_from(sys::text("/proc/self/mounts").unwrap_or_default().lines().count())
             .unwrap_or(u32::MAX),
+        modules: if place.modules { Some(module::prove(place)?) } else { None },
     })
 }
 

@@ -16,6 +16,7 @@ mod call;
 mod file;
 mod group;
 mod measure;
+mod module;
 mod sweep;
 mod walk;
 
@@ -33,6 +34,7 @@ use attributes::Attributes;
 use call::Running;
 use group::Group;
 pub(crate) use group::{MEMORY_EVENTS, PIDS_EVENTS};
+pub(crate) use module::MODULE_FD;
 use sweep::Kin;
 
 /// Processes are counted this often where the kernel does not count them itself.
@@ -44,7 +46,13 @@ pub(crate) const COLLECT_CODE: i32 = 17;
 /// Runs as PID 1 until the channel closes. The channel is descriptors 0 and 1.
 pub(crate) fn run(extra: &[(String, String)], bounds: &Bounds, place: Place) -> ! {
     // Only these are ours; whatever else was inherited must not be seen by a guest.
-    sys::close_from(if place.counted { 5 } else { 3 });
+    let above = MODULE_FD.unsigned_abs();
+    if place.modules {
+        sys::close_between(3, above - 1);
+        sys::close_from(above + 1);
+    } else {
+        sys::close_from(if place.counted { 5 } else { 3 });
+    }
     sys::ignore_terminal_signals();
     let code = match Init::new(extra, bounds, place).and_then(|mut init| init.serve()) {
         Ok(Last::Closed) => 0,
@@ -123,7 +131,8 @@ impl Init {
             channel_in,
             channel_out,
             children: sys::child_signals()?,
-            env: guest_env(&place, extra),
+            // A module gets nothing but what was given on purpose.
+            env: if place.modules { extra.to_vec() } else { guest_env(&place, extra) },
             bounds: bounds.clone(),
             place,
             attributes,
@@ -240,6 +249,7 @@ impl Init {
                             too_many_processes: false,
                             out_of_memory: false,
                             disk_full: false,
+                            struck: None,
                         };
                         self.send_end(frame.call, &end)
                     }

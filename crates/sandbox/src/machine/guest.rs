@@ -80,6 +80,7 @@ fn live() -> io::Result<()> {
             Err(e) => crate::Ended::NotStarted(e.raw_os_error().unwrap_or(libc::EIO)),
         };
         let end = End {
+            struck: None,
             ended,
             usage: crate::Usage::default(),
             background: 0,

@@ -174,8 +174,9 @@ async fn run(
             files: 4096,
         },
         env: Vec::new(),
+        modules: false,
     };
-    let running = Box::pin(ready::launch(Tier::Namespace, launch, PATIENCE, host)).await?.start();
+    let running = Box::pin(ready::launch(Tier::Namespace, launch, None, PATIENCE, host)).await?.start();
     let call = Call {
         job: Job::Exec { argv, env: Vec::new(), cwd: None },
         stdin: Vec::new(),

@@ -172,5 +172,6 @@ pub(crate) fn probe_launch(vm: Vm) -> Launch {
             files: 1024,
         },
         env: Vec::new(),
+        modules: false,
     }
 }

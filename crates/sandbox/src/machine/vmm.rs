@@ -53,7 +53,7 @@ impl Trees {
             }
         }
         if vm.accel == Accel::Kvm {
-            trees.push(("dev/kvm".to_owned(), sys::detached_tree(&c"/dev/kvm".to_owned())?));
+            trees.push(("dev/kvm".to_owned(), sys::detached_tree(c"/dev/kvm")?));
         }
         Ok(Trees(trees))
     }

@@ -41,6 +41,7 @@ pub(crate) fn plan(tier: Tier, workspace: &Path) -> Plan {
             Tier::Gvisor => TierChoice::Gvisor,
             Tier::Microvm => TierChoice::Microvm,
             Tier::Confined => TierChoice::Confined,
+            Tier::Wasm => TierChoice::Wasm,
         },
         floor: Tier::Confined,
         surroundings: Surroundings::None,
@@ -49,6 +50,7 @@ pub(crate) fn plan(tier: Tier, workspace: &Path) -> Plan {
         limits: Limits::default(),
         env: Vec::new(),
         runsc: None,
+        module: None,
     }
 }
 
@@ -94,7 +96,7 @@ impl Inside {
     pub(crate) fn workspace_inside(&self) -> String {
         match self.tier {
             Tier::Confined => self.workspace().canonicalize().unwrap().display().to_string(),
-            Tier::Namespace | Tier::Gvisor | Tier::Microvm => "/workspace".to_owned(),
+            Tier::Namespace | Tier::Gvisor | Tier::Microvm | Tier::Wasm => "/workspace".to_owned(),
         }
     }
 

@@ -10,6 +10,8 @@ mod hiding;
 mod inside;
 mod limits;
 mod lost;
+#[cfg(feature = "wasm")]
+mod modules;
 mod raw;
 mod refusal;
 mod teardown;

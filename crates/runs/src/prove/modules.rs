@@ -1,0 +1,181 @@
+//! Attacks that are modules: for the tier in which no program can be started.
+//!
+//! Each gets a run of its own, as a module does. What it prints is read like every other attack's; its own controls
+//! show that what it tries can be done where it may be done.
+
+use std::path::Path;
+use std::time::Instant;
+
+use policy::{Grant, StopReason, StoppedBy, Tier};
+use sandbox::{Cancel, Ended, Host, Report, SandboxError};
+
+use super::corpus::{Attack, Corpus};
+use super::outside::Outside;
+use super::{Proof, Said, Shown, Verdict, afterwards, ended, grant, millis, shown_of};
+use crate::{Code, ModuleUse, Opening, Run, RunError};
+
+/// What every module stands on.
+#[cfg(feature = "wasm")]
+const PRELUDE: &str = include_str!("attacks/prelude.wat");
+
+/// As [`super::prove`], for the tier `wasm`.
+pub(super) async fn prove(
+    host: &Host,
+    corpus: &Corpus,
+    folder: &Path,
+    told: &(dyn Fn(&str) + Sync),
+) -> Result<Proof, RunError> {
+    let began = Instant::now();
+    let outside = Outside::new(&folder.join("canary-wasm"))?;
+    let mut grant = grant(Tier::Wasm);
+    // So that an endless loop ends by its fuel and soon.
+    grant.limits.cpu = std::time::Duration::from_secs(2);
+    let mut place = Place { host, grant, folder, ids: Vec::new(), report: None };
+    let mut attacks = Vec::new();
+    for attack in corpus.attacks() {
+        told(&attack.id);
+        let begun = Instant::now();
+        let mut shown = match &attack.module {
+            Some(body) => place.one(attack, body, &outside).await?,
+            None => {
+                let why = "it starts a program, and none can be started here".to_owned();
+                shown_of(attack, "", Verdict::NotHere, 0, why)
+            }
+        };
+        shown.duration_ms = millis(begun);
+        attacks.push(shown);
+    }
+    let Some(report) = place.report else {
+        return Err(RunError::Sandbox(SandboxError::Refused {
+            reason: "none of these attacks is a module".to_owned(),
+            remedy: "prove another tier with `--tier`, or bring attacks of your own with `--attacks`"
+                .to_owned(),
+        }));
+    };
+    let afterwards = afterwards(host, Tier::Wasm, &folder.join("runs-wasm"), &place.ids, outside.content());
+    let duration_ms = millis(began);
+    Ok(Proof { tier: Tier::Wasm, report, attacks, afterwards, duration_ms })
+}
+
+struct Place<'a> {
+    host: &'a Host,
+    grant: Grant,
+    folder: &'a Path,
+    ids: Vec<String>,
+    report: Option<Report>,
+}
+
+impl Place<'_> {
+    async fn one(&mut self, attack: &Attack, body: &str, outside: &Outside) -> Result<Shown, RunError> {
+        let Some(layer) = attack.layers.get(Tier::Wasm.as_str()) else {
+            let why = "the corpus names no layer for this tier".to_owned();
+            return Ok(shown_of(attack, "", Verdict::Error, 0, why));
+        };
+        let bytes = match binary(attack, body) {
+            Ok(bytes) => bytes,
+            Err(why) => return Ok(shown_of(attack, layer, Verdict::Error, 0, why)),
+        };
+        let file = self.folder.join("attack.wasm");
+        std::fs::write(&file, bytes).map_err(RunError::io("write", &file))?;
+        outside.forget();
+        let code = Code::Host(file.clone());
+        let run = self.open(&code).await;
+        std::fs::remove_file(&file).map_err(RunError::io("remove", &file))?;
+        let run = run?;
+        self.ids.push(run.id().to_owned());
+        self.report.get_or_insert_with(|| run.report());
+        let canary = outside.facts()["canary"].as_str().unwrap_or_default().to_owned();
+        let call = ModuleUse {
+            tool: "prove".to_owned(),
+            args: vec![attack.id.clone(), canary],
+            stdin: Vec::new(),
+            timeout: attack.seconds.map(std::time::Duration::from_secs),
+        };
+        let (_keep, cancel) = Cancel::new();
+        let done = run.run_module(call, &cancel).await;
+        ended(run.finish(StopReason::Finished, "", 0).await)?;
+        let done = done?;
+        let said = Said::of(&done.stdout);
+        let by = done.outcome.stopped_by;
+        let own_end = done.outcome.ended == Ended::Exit(0) && by == StoppedBy::Exit;
+        let struck = attack.struck && !matches!(by, StoppedBy::Exit | StoppedBy::Cancelled);
+        let broken = [said.broken.clone(), outside.seen()].concat();
+        let refused = said.held.len();
+        Ok(if !broken.is_empty() {
+            shown_of(attack, layer, Verdict::Broken, refused, broken.join("; "))
+        } else if !said.failed.is_empty() || said.controls == 0 {
+            shown_of(attack, layer, Verdict::Error, refused, "its control failed".to_owned())
+        } else if attack.struck && !struck {
+            // What must be ended by a bound and was not has got what it wanted.
+            shown_of(attack, layer, Verdict::Broken, refused, "no bound struck".to_owned())
+        } else if !own_end && !struck {
+            let last = done.stderr.lines().last().unwrap_or_default();
+            let why = format!("it did not run to its end: {by}, {last}");
+            shown_of(attack, layer, Verdict::Error, refused, why)
+        } else if refused == 0 && !struck {
+            shown_of(attack, layer, Verdict::Error, refused, "it tried nothing".to_owned())
+        } else {
+            let detail = if struck { format!("ended: {by}") } else { String::new() };
+            shown_of(attack, layer, Verdict::Held, refused, detail)
+        })
+    }
+
+    async fn open(&self, code: &Code) -> Result<Run, RunError> {
+        let mut meta = serde_json::Map::new();
+        meta.insert("command".to_owned(), "prove".into());
+        let opening = Opening {
+            grant: &self.grant,
+            store: &self.folder.join("runs-wasm"),
+            source: None,
+            module: Some(code),
+            tools: &[],
+            secrets: Vec::new(),
+            mask: Vec::new(),
+            meta,
+            progress: &|_, _| true,
+            waiting: &|_| true,
+            watch: None,
+        };
+        Run::open(self.host, opening).await
+    }
+}
+
+#[cfg(feature = "wasm")]
+fn binary(attack: &Attack, body: &str) -> Result<Vec<u8>, String> {
+    // Locals come first in a function, whatever else its text does.
+    let body = body.trim_start();
+    let (locals, rest) = match body.strip_prefix("(local ") {
+        Some(after) => {
+            let end = after.find(')').map_or(0, |at| at + 1);
+            body.split_at("(local ".len() + end)
+        }
+        None => ("", body),
+    };
+    let functions = attack.functions.as_deref().unwrap_or_default();
+    let text =
+        format!("(module {PRELUDE} {functions} (func (export \"_start\") {locals} (call $facts) {rest}))");
+    wat::parse_str(&text).map_err(|e| format!("its text cannot be read: {e}"))
+}
+
+#[cfg(not(feature = "wasm"))]
+fn binary(_: &Attack, _: &str) -> Result<Vec<u8>, String> {
+    // The tier refuses it with the remedy.
+    Ok(Vec::new())
+}
+
+#[cfg(all(test, feature = "wasm"))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_shipped_module_is_one() {
+        let corpus = Corpus::shipped().unwrap();
+        let modules: Vec<&Attack> = corpus.attacks().iter().filter(|a| a.module.is_some()).collect();
+        assert!(modules.len() > 10);
+        for attack in modules {
+            let bytes = binary(attack, attack.module.as_deref().unwrap()).unwrap();
+            sandbox::Module::check(bytes).unwrap();
+            assert_eq!(attack.layers.keys().collect::<Vec<_>>(), ["wasm"], "{}", attack.id);
+        }
+    }
+}

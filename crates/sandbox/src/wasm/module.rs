@@ -1,0 +1,161 @@
+//! Whether bytes are a module that can run: judged by parsing alone, before anything is started.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+use sha2::{Digest, Sha256};
+
+/// Bytes of a module at most.
+pub(super) const MAX_BYTES: usize = 32 << 20;
+
+/// The only source of imports.
+#[cfg(feature = "wasm")]
+pub(super) const WASI: &str = "wasi_snapshot_preview1";
+
+/// A sound module, ready to be handed into a sandbox.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Module {
+    bytes: Arc<[u8]>,
+    sha256: String,
+}
+
+/// Why bytes are no module that can run here.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadModule {
+    /// This program has no engine.
+    #[error("this program was built without modules; build it with the feature `wasm`")]
+    NotBuilt,
+    /// Too large.
+    #[error("it has {bytes} bytes, more than the {} MiB of a module", MAX_BYTES >> 20)]
+    TooLarge {
+        /// How large.
+        bytes: usize,
+    },
+    /// Not the format at all.
+    #[error("it is not a WebAssembly module (it does not start with `\\0asm`)")]
+    NotWasm,
+    /// The other kind of WebAssembly file.
+    #[error(
+        "it is a WebAssembly component; build a core module for WASI preview 1 (`wasm32-wasip1`) instead"
+    )]
+    Component,
+    /// It breaks a rule of the format.
+    #[error("it is not a valid module: {reason}")]
+    Invalid {
+        /// Which, and where.
+        reason: String,
+    },
+    /// It wants something that no module gets.
+    #[error("it wants `{import}`, and a module gets nothing but WASI preview 1 (`wasi_snapshot_preview1`)")]
+    Import {
+        /// What it wants.
+        import: String,
+    },
+    /// It is a library.
+    #[error("it exports no function `_start` without parameters and results: it is not a program")]
+    NoStart,
+}
+
+impl std::fmt::Debug for Module {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Module({} bytes, {})", self.bytes.len(), self.sha256)
+    }
+}
+
+impl Module {
+    /// Judges bytes by parsing them; nothing is compiled or run.
+    ///
+    /// # Errors
+    /// [`BadModule`] says what is wrong with them.
+    pub fn check(bytes: Vec<u8>) -> Result<Module, BadModule> {
+        if bytes.len() > MAX_BYTES {
+            return Err(BadModule::TooLarge { bytes: bytes.len() });
+        }
+        judge(&bytes)?;
+        let sha256 = Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+        Ok(Module { bytes: bytes.into(), sha256 })
+    }
+
+    /// Its digest, in hexadecimal.
+    pub fn sha256(&self) -> &str {
+        &self.sha256
+    }
+
+    /// Its bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// A file of its bytes that has no name and that nobody can change, to be handed into a sandbox.
+    pub(crate) fn sealed(&self) -> io::Result<OwnedFd> {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let mut file = File::from(memfd_create("module", flags)?);
+        file.write_all(&self.bytes)?;
+        fcntl_add_seals(&file, SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL)?;
+        Ok(file.into())
+    }
+}
+
+#[cfg(not(feature = "wasm"))]
+fn judge(_: &[u8]) -> Result<(), BadModule> {
+    Err(BadModule::NotBuilt)
+}
+
+#[cfg(feature = "wasm")]
+fn judge(bytes: &[u8]) -> Result<(), BadModule> {
+    use wasmparser::{Encoding, ExternalKind, Parser, Payload, TypeRef, Validator};
+    if !bytes.starts_with(b"\0asm") {
+        return Err(BadModule::NotWasm);
+    }
+    let invalid = |e: wasmparser::BinaryReaderError| BadModule::Invalid { reason: e.to_string() };
+    // What it is comes before whether it is sound, for a better word about it.
+    for payload in Parser::new(0).parse_all(bytes) {
+        match payload.map_err(invalid)? {
+            Payload::Version { encoding: Encoding::Component, .. } => return Err(BadModule::Component),
+            Payload::ImportSection(imports) => {
+                for import in imports.into_imports() {
+                    let import = import.map_err(invalid)?;
+                    let known = import.module == WASI && super::wasi::NAMES.contains(&import.name);
+                    if !known || !matches!(import.ty, TypeRef::Func(_)) {
+                        let import = plain(&format!("{}.{}", import.module, import.name));
+                        return Err(BadModule::Import { import });
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    let types = Validator::new_with_features(features()).validate_all(bytes).map_err(invalid)?;
+    let types = types.as_ref();
+    for payload in Parser::new(0).parse_all(bytes) {
+        let Payload::ExportSection(exports) = payload.map_err(invalid)? else { continue };
+        for export in exports {
+            let export = export.map_err(invalid)?;
+            if export.name == "_start" && export.kind == ExternalKind::Func {
+                let ty = &types[types.core_function_at(export.index)];
+                let ty = ty.composite_type.unwrap_func();
+                return match (ty.params(), ty.results()) {
+                    ([], []) => Ok(()),
+                    _ => Err(BadModule::NoStart),
+                };
+            }
+        }
+    }
+    Err(BadModule::NoStart)
+}
+
+/// What of the language a module may use: what compilers make today, and nothing that is still moving.
+#[cfg(feature = "wasm")]
+fn features() -> wasmparser::WasmFeatures {
+    use wasmparser::WasmFeatures as Is;
+    Is::WASM2 | Is::TAIL_CALL | Is::EXTENDED_CONST
+}
+
+/// A name out of a hostile file, fit for a message.
+#[cfg(feature = "wasm")]
+fn plain(name: &str) -> String {
+    name.chars().map(|c| if c.is_ascii_graphic() { c } else { '?' }).take(100).collect()
+}

@@ -6,21 +6,27 @@
 use policy::{RoleName, Tool};
 use serde_json::{Value, json};
 
+use crate::tools::own::Own;
 use crate::tools::{description, schema};
 
 /// The schema of an action of a role with these tools; none for a role without any.
 pub fn action_schema(tools: &[Tool], agents: &[RoleName]) -> Option<Value> {
-    let mut forms: Vec<Value> = tools
-        .iter()
-        .map(|tool| {
-            json!({
-                "type": "object",
-                "properties": {"tool": {"const": tool.as_str()}, "args": plain(schema(*tool, agents))},
-                "required": ["tool", "args"],
-                "additionalProperties": false,
-            })
+    action_schema_with(tools, agents, &[])
+}
+
+/// The same with tools of the Guild's own.
+pub(crate) fn action_schema_with(tools: &[Tool], agents: &[RoleName], own: &[Own]) -> Option<Value> {
+    let form = |name: &str, args: Value| {
+        json!({
+            "type": "object",
+            "properties": {"tool": {"const": name}, "args": plain(args)},
+            "required": ["tool", "args"],
+            "additionalProperties": false,
         })
-        .collect();
+    };
+    let built_in = tools.iter().map(|tool| form(tool.as_str(), schema(*tool, agents)));
+    let mut forms: Vec<Value> =
+        built_in.chain(own.iter().map(|tool| form(&tool.name, tool.schema.clone()))).collect();
     match forms.len() {
         0 => None,
         1 => forms.pop(),
@@ -29,16 +35,18 @@ pub fn action_schema(tools: &[Tool], agents: &[RoleName]) -> Option<Value> {
 }
 
 /// The `tools` array of a native request.
-pub(crate) fn native_tools(tools: &[Tool], agents: &[RoleName]) -> Value {
-    tools
-        .iter()
-        .map(|tool| {
-            json!({"type": "function", "function": {
-                "name": tool.as_str(),
-                "description": description(*tool),
-                "parameters": plain(schema(*tool, agents)),
-            }})
-        })
+pub(crate) fn native_tools(tools: &[Tool], agents: &[RoleName], own: &[Own]) -> Value {
+    let function = |name: &str, description: &str, args: Value| {
+        json!({"type": "function", "function": {
+            "name": name,
+            "description": description,
+            "parameters": plain(args),
+        }})
+    };
+    let built_in =
+        tools.iter().map(|tool| function(tool.as_str(), description(*tool), schema(*tool, agents)));
+    built_in
+        .chain(own.iter().map(|tool| function(&tool.name, &tool.description, tool.schema.clone())))
         .collect()
 }
 

@@ -56,7 +56,11 @@ fn wrong(tool: Tool, faults: &[String]) -> String {
 
 /// What a tool takes, in one line: `write_file takes path (string, required), content (string, required)`.
 pub(crate) fn takes(tool: Tool) -> String {
-    let schema = schema(tool, &[]);
+    takes_by(tool.as_str(), &schema(tool, &[]))
+}
+
+/// The same of any schema.
+pub(crate) fn takes_by(tool: &str, schema: &Value) -> String {
     let required = schema.get("required").and_then(Value::as_array).cloned().unwrap_or_default();
     let list: Vec<String> = schema
         .get("properties")
@@ -232,7 +236,7 @@ fn limits(action: &Action) -> Result<(), String> {
             nul("pattern", &a.pattern)?;
             a.path.as_deref().map_or(Ok(()), |p| path("path", p))
         }
-        Action::Agent(_) | Action::Finish(_) => Ok(()),
+        Action::Own(_) | Action::Agent(_) | Action::Finish(_) => Ok(()),
     }
 }
 

@@ -1,6 +1,6 @@
 //! The place where tools do their work: the one door of `runs`, or a stand-in for tests.
 
-use runs::{Cancel, Done, Event, Executed, FileCall, ProgramCall, Run, RunError};
+use runs::{Cancel, Done, Event, Executed, FileCall, ModuleUse, ProgramCall, Run, RunError};
 
 /// Why work cannot go on. The text is for the operator, never for the model.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -31,6 +31,9 @@ pub trait Workbench {
         cancel: &Cancel,
     ) -> impl Future<Output = Result<Executed, BenchError>>;
 
+    /// Runs a tool of the Guild's own, in a sandbox of its own.
+    fn tool(&self, call: ModuleUse, cancel: &Cancel) -> impl Future<Output = Result<Executed, BenchError>>;
+
     /// Does a file operation in the sandbox.
     fn file(&self, call: FileCall, cancel: &Cancel) -> impl Future<Output = Result<Done, BenchError>>;
 
@@ -53,6 +56,10 @@ pub trait Workbench {
 impl Workbench for Run {
     async fn execute(&self, call: ProgramCall, cancel: &Cancel) -> Result<Executed, BenchError> {
         Ok(Run::execute(self, call, cancel).await?)
+    }
+
+    async fn tool(&self, call: ModuleUse, cancel: &Cancel) -> Result<Executed, BenchError> {
+        Ok(Run::tool(self, call, cancel).await?)
     }
 
     async fn file(&self, call: FileCall, cancel: &Cancel) -> Result<Done, BenchError> {

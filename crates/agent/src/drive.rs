@@ -227,7 +227,8 @@ impl<W: Workbench> Driver<'_, W> {
             | Action::WriteFile(_)
             | Action::EditFile(_)
             | Action::ListDir(_)
-            | Action::Search(_)) => {
+            | Action::Search(_)
+            | Action::Own(_)) => {
                 self.decided(state.last_call + 1, role, go.name, go.decision)?;
                 let tools =
                     Tools { bench: self.bench, grant: self.grant, cancel: self.cancel, left: self.left() };

@@ -1,10 +1,14 @@
 //! Reads a Guild folder: every byte beneath it, none through a link.
 
+mod own_tool;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 
 use policy::{Code, Fault, Faults, Guild, RoleName};
 use sha2::{Digest, Sha256};
+
+pub use own_tool::OwnTool;
 
 /// Bytes a file of a Guild may have.
 const MAX_BYTES: u64 = 64 * 1024;
@@ -18,7 +22,9 @@ pub struct LoadedGuild {
     pub guild: Guild,
     /// The prompt of each role.
     pub prompts: BTreeMap<RoleName, String>,
-    /// SHA-256 over the manifest and the prompts, with their names.
+    /// Tools of its own, by name.
+    pub tools: BTreeMap<String, OwnTool>,
+    /// SHA-256 over the manifest, the prompts, the tools' manifests and modules, with their names.
     pub digest: String,
 }
 
@@ -34,35 +40,58 @@ pub fn load(dir: &Path) -> Result<LoadedGuild, Faults> {
     };
     let guild = Guild::parse(&file, &manifest)?;
     let mut digest = Sha256::new();
-    let mut feed = |name: &str, text: &str| {
-        for part in [name, text] {
+    let mut feed = |name: &str, content: &[u8]| {
+        for part in [name.as_bytes(), content] {
             digest.update((part.len() as u64).to_le_bytes());
             digest.update(part);
         }
     };
-    feed(MANIFEST, &manifest);
+    feed(MANIFEST, manifest.as_bytes());
     let (mut prompts, mut found) = (BTreeMap::new(), Vec::new());
     for (name, role) in &guild.roles {
         let rel = role.prompt.as_str();
         let shown = dir.join(rel).display().to_string();
         match read(dir, rel, &shown, &format!("roles.{name}.prompt")) {
             Ok(text) => {
-                feed(rel, &text);
+                feed(rel, text.as_bytes());
                 prompts.insert(name.clone(), text);
             }
             Err(fault) => found.push(*fault),
         }
     }
+    let mut tools = BTreeMap::new();
+    for (name, written) in &guild.tools {
+        match own_tool::read(dir, name, written) {
+            Ok((tool, text)) => {
+                feed(written.manifest.as_str(), text.as_bytes());
+                feed(written.module.as_str(), tool.module.bytes());
+                tools.insert(name.clone(), tool);
+            }
+            Err(fault) => found.push(*fault),
+        }
+    }
     let digest = digest.finalize().iter().map(|b| format!("{b:02x}")).collect();
-    Faults::or(found, LoadedGuild { guild, prompts, digest })
+    Faults::or(found, LoadedGuild { guild, prompts, tools, digest })
 }
 
 fn read(dir: &Path, rel: &str, file: &str, key: &str) -> Result<String, Box<Fault>> {
-    let fault = |code: Code, message: String, help: Option<&str>| {
-        let help = help.map(str::to_owned);
-        Box::new(Fault { code, file: file.to_owned(), place: None, key: key.to_owned(), message, help })
-    };
-    let bytes = runs::read_beneath(dir, rel, MAX_BYTES).map_err(|e| match e.raw_os_error() {
+    let bytes = read_bytes(dir, rel, MAX_BYTES, file, key)?;
+    String::from_utf8(bytes).map_err(|e| {
+        let at = e.utf8_error().valid_up_to();
+        let message = format!("the file is not UTF-8 (byte {at})");
+        Box::new(fault_of(file, key, Code::BadValue, message, None))
+    })
+}
+
+fn fault_of(file: &str, key: &str, code: Code, message: String, help: Option<&str>) -> Fault {
+    let help = help.map(str::to_owned);
+    Fault { code, file: file.to_owned(), place: None, key: key.to_owned(), message, help }
+}
+
+fn read_bytes(dir: &Path, rel: &str, most: u64, file: &str, key: &str) -> Result<Vec<u8>, Box<Fault>> {
+    let fault =
+        |code: Code, message: String, help: Option<&str>| Box::new(fault_of(file, key, code, message, help));
+    runs::read_beneath(dir, rel, most).map_err(|e| match e.raw_os_error() {
         // ELOOP and EXDEV: the kernel's word for "through a link" and "out of the folder".
         Some(40 | 18) => fault(
             Code::PathEscapes,
@@ -70,13 +99,6 @@ fn read(dir: &Path, rel: &str, file: &str, key: &str) -> Result<String, Box<Faul
             Some("put the file itself into the Guild folder"),
         ),
         _ => fault(Code::Unreadable, format!("cannot read the file: {e}"), None),
-    })?;
-    if bytes.len() as u64 > MAX_BYTES {
-        return Err(fault(Code::BadValue, format!("the file is longer than {MAX_BYTES} bytes"), None));
-    }
-    String::from_utf8(bytes).map_err(|e| {
-        let at = e.utf8_error().valid_up_to();
-        fault(Code::BadValue, format!("the file is not UTF-8 (byte {at})"), None)
     })
 }
 

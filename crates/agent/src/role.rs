@@ -4,6 +4,7 @@ use policy::{Budget, Generation, Grant, RoleName, Tool};
 use runs::Channel;
 
 use crate::tools::description;
+use crate::tools::own::Own;
 use crate::{LoadedGuild, ModelProbe};
 
 /// Everything a turn needs to know of its role.
@@ -14,6 +15,7 @@ pub(crate) struct Setup {
     pub(crate) task: String,
     pub(crate) system: String,
     pub(crate) tools: Vec<Tool>,
+    pub(crate) own: Vec<Own>,
     pub(crate) agents: Vec<RoleName>,
     pub(crate) budget: Budget,
     pub(crate) generation: Generation,
@@ -36,13 +38,23 @@ impl Setup {
         let own = grant.roles.get(role)?;
         let prompt = guild.prompts.get(role)?;
         // Without a tool there is no action to constrain an answer to.
-        let channel = if own.tools.is_empty() { Channel::Text } else { probe.channel };
+        let brought: Vec<Own> = own
+            .own_tools
+            .iter()
+            .filter_map(|name| {
+                let tool = guild.tools.get(name)?;
+                let (description, schema) = (tool.description.clone(), tool.schema.clone());
+                Some(Own { name: name.clone(), description, schema })
+            })
+            .collect();
+        let channel = if own.tools.is_empty() && brought.is_empty() { Channel::Text } else { probe.channel };
         Some(Setup {
             role: role.clone(),
             depth,
             task,
-            system: system(prompt, &own.tools, &own.agents, channel),
+            system: system(prompt, (&own.tools, &brought), &own.agents, channel),
             tools: own.tools.clone(),
+            own: brought,
             agents: own.agents.clone(),
             budget: own.budget.clone(),
             generation: own.generation,
@@ -54,9 +66,9 @@ impl Setup {
 }
 
 /// The role's prompt, then the little that the executor has to say: small models forget the rest.
-fn system(prompt: &str, tools: &[Tool], agents: &[RoleName], channel: Channel) -> String {
+fn system(prompt: &str, (tools, own): (&[Tool], &[Own]), agents: &[RoleName], channel: Channel) -> String {
     let mut text = prompt.trim_end().to_owned();
-    if tools.is_empty() {
+    if tools.is_empty() && own.is_empty() {
         text.push_str("\n\nYou have no tools. Answer in plain text.");
         return text;
     }
@@ -80,6 +92,9 @@ fn system(prompt: &str, tools: &[Tool], agents: &[RoleName], channel: Channel) -
         Channel::Schema | Channel::Text => {
             for tool in tools {
                 text.push_str(&format!("- {}: {}\n", crate::arguments::takes(*tool), description(*tool)));
+            }
+            for tool in own {
+                text.push_str(&format!("- {}: {}\n", tool.takes(), tool.description));
             }
         }
     }

@@ -5,6 +5,7 @@ pub(crate) mod edit_file;
 pub(crate) mod finish;
 pub(crate) mod list_dir;
 mod matching;
+pub(crate) mod own;
 mod program;
 pub(crate) mod read_file;
 pub(crate) mod run_command;
@@ -30,6 +31,7 @@ pub(crate) enum Action {
     EditFile(edit_file::Args),
     ListDir(list_dir::Args),
     Search(search::Args),
+    Own(own::Args),
     Agent(agent::Args),
     Finish(finish::Args),
 }
@@ -97,7 +99,7 @@ impl Action {
             Action::EditFile(a) => path(&a.path),
             Action::ListDir(a) => path(a.path.as_deref().unwrap_or(".")),
             Action::Search(a) => path(a.path.as_deref().unwrap_or(".")),
-            Action::Agent(_) | Action::Finish(_) => Decision::allow("role-tools"),
+            Action::Own(_) | Action::Agent(_) | Action::Finish(_) => Decision::allow("role-tools"),
         }
     }
 }
@@ -113,6 +115,7 @@ impl<W: Workbench> Tools<'_, W> {
             Action::EditFile(a) => a.run(self).await,
             Action::ListDir(a) => a.run(self).await,
             Action::Search(a) => a.run(self).await,
+            Action::Own(a) => a.run(self).await,
             Action::Agent(_) | Action::Finish(_) => {
                 Ok(Said { text: "not a tool of the sandbox".to_owned(), last_call: 0 })
             }

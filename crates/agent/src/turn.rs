@@ -18,7 +18,7 @@ use policy::{Decision, Grant, StopReason};
 use runs::{Channel, Event};
 use serde_json::{Value, json};
 
-use crate::action::{action_schema, native_tools};
+use crate::action::{action_schema_with, native_tools};
 use crate::arguments::fit;
 use crate::guard::{Again, Guard, call_hash};
 use crate::history::History;
@@ -237,9 +237,13 @@ impl Turn {
             "stream": false,
         });
         match self.setup.channel {
-            Channel::Native => body["tools"] = native_tools(&self.setup.tools, &self.setup.agents),
+            Channel::Native => {
+                body["tools"] = native_tools(&self.setup.tools, &self.setup.agents, &self.setup.own)
+            }
             Channel::Schema => {
-                if let Some(schema) = action_schema(&self.setup.tools, &self.setup.agents) {
+                if let Some(schema) =
+                    action_schema_with(&self.setup.tools, &self.setup.agents, &self.setup.own)
+                {
                     body["response_format"] = json!({
                         "type": "json_schema",
                         "json_schema": {"name": "action", "strict": true, "schema": schema},
@@ -249,7 +253,8 @@ impl Turn {
             Channel::Text => {}
         }
         self.asked_bytes = body["messages"].to_string().len();
-        let tools = self.setup.tools.iter().map(ToString::to_string).collect();
+        let own = self.setup.own.iter().map(|tool| tool.name.clone());
+        let tools = self.setup.tools.iter().map(ToString::to_string).chain(own).collect();
         Next::Ask(Ask { step: self.step, body, tools })
     }
 
@@ -303,16 +308,21 @@ impl Turn {
     /// Name, arguments and reach, in this order; or the decision against it and what the model is told.
     fn judge(&mut self, pending: &Pending, grant: &Grant) -> Result<(Action, Decision), (Decision, String)> {
         let (tool, decision) = grant.tool(&self.setup.role, &pending.name);
-        let Some(tool) = tool.filter(|_| decision.is_allowed()) else {
+        let own = self.setup.own.iter().find(|own| own.name == pending.name);
+        if !decision.is_allowed() || (tool.is_none() && own.is_none()) {
             let text = format!("error: {}; nothing was run. {}", decision.reason, self.form());
             return Err((decision, text));
-        };
+        }
         let bad = |text: String| (Decision::refuse("arguments", crate::text::label(&text, 500)), text);
         let args = match &pending.args {
             Ok(args) => args,
             Err(why) => return Err(bad(format!("error: {why}; nothing was run"))),
         };
-        let action = fit(tool, args).map_err(bad)?.action;
+        let action = match (tool, own) {
+            (Some(tool), _) => fit(tool, args).map_err(bad)?.action,
+            (None, Some(own)) => Action::Own(own.fit(args).map_err(bad)?),
+            (None, None) => return Err(bad("error: there is no such tool; nothing was run".to_owned())),
+        };
         let judged = match &action {
             Action::Agent(call) => self.may_call(&call.role),
             Action::RunShell(_)
@@ -322,6 +332,7 @@ impl Turn {
             | Action::EditFile(_)
             | Action::ListDir(_)
             | Action::Search(_)
+            | Action::Own(_)
             | Action::Finish(_) => action.judge(grant),
         };
         if judged.is_allowed() {
@@ -409,7 +420,8 @@ impl Turn {
 
     /// The form of an action and the tools there are, in one sentence.
     fn form(&self) -> String {
-        let names: Vec<&str> = self.setup.tools.iter().map(|t| t.as_str()).collect();
+        let own = self.setup.own.iter().map(|tool| tool.name.as_str());
+        let names: Vec<&str> = self.setup.tools.iter().map(|t| t.as_str()).chain(own).collect();
         let names = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
         let how = match self.setup.channel {
             Channel::Schema => "Answer with {\"tool\": NAME, \"args\": {...}}. ",

@@ -40,8 +40,10 @@ pub struct Grant {
 /// What one role may do.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RoleGrant {
-    /// Exactly the tools it may call.
+    /// Exactly the built-in tools it may call.
     pub tools: Vec<Tool>,
+    /// Exactly the tools of the Guild's own it may call.
+    pub own_tools: Vec<String>,
     /// Roles that its `agent` tool may start.
     pub agents: Vec<RoleName>,
     /// What this role may spend: the run's budget, lowered.
@@ -80,6 +82,7 @@ impl Grant {
                 name.clone(),
                 RoleGrant {
                     tools: role.tools.clone(),
+                    own_tools: role.own_tools.clone(),
                     agents: role.agents.clone(),
                     budget,
                     generation: role.generation,
@@ -107,7 +110,7 @@ impl Grant {
         }
     }
 
-    /// Whether `role` may call the tool of exactly this `name`.
+    /// Whether `role` may call the tool of exactly this `name`. Allowed without a tool: one of the Guild's own.
     pub fn tool(&self, role: &RoleName, name: &str) -> (Option<Tool>, Decision) {
         const RULE: &str = "role-tools";
         let Some(granted) = self.roles.get(role) else {
@@ -115,8 +118,11 @@ impl Grant {
         };
         match Tool::from_name(name).filter(|tool| granted.tools.contains(tool)) {
             Some(tool) => (Some(tool), Decision::allow(RULE)),
+            // One of the Guild's own has a name and no more: what it does is its module's.
+            None if granted.own_tools.iter().any(|own| own == name) => (None, Decision::allow(RULE)),
             None => {
-                let has: Vec<&str> = granted.tools.iter().map(|tool| tool.as_str()).collect();
+                let own = granted.own_tools.iter().map(String::as_str);
+                let has: Vec<&str> = granted.tools.iter().map(|tool| tool.as_str()).chain(own).collect();
                 let has = if has.is_empty() {
                     "it has no tools".to_owned()
                 } else {

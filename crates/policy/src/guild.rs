@@ -12,7 +12,7 @@ use crate::shown::{child, nearest, shown};
 use crate::value::items;
 use crate::{Code, Faults, GuildPath, HostRule, RoleName, ShapeError, Tool};
 
-use raw::{RawGeneration, RawGuild, RawLowered, RawRole};
+use raw::{RawGeneration, RawGuild, RawLowered, RawModule, RawRole};
 
 pub(crate) use raw::SCHEMA as KEYS;
 
@@ -20,6 +20,8 @@ pub(crate) use raw::SCHEMA as KEYS;
 const SCHEMA: u64 = 1;
 /// Roles of one Guild.
 const MAX_ROLES: usize = 1000;
+/// Tools of one Guild's own.
+const MAX_OWN_TOOLS: usize = 100;
 /// Tools of the format that this version does not have.
 const LATER_TOOLS: [&str; 5] = ["apply_patch", "glob", "read_artifact", "fetch_url", "ask_human"];
 /// Tables of the deployment that no Guild may have.
@@ -34,6 +36,8 @@ pub struct Guild {
     pub entry: RoleName,
     /// Every role.
     pub roles: BTreeMap<RoleName, Role>,
+    /// Tools of its own, by name.
+    pub tools: BTreeMap<String, OwnTool>,
     /// A lower `call.timeout`.
     pub timeout: Option<Duration>,
     /// Lower bounds than the deployment's, by key: `memory`, `disk`, `tmp` and `output` in bytes, `wall` and
@@ -48,8 +52,10 @@ pub struct Guild {
 pub struct Role {
     /// Its prompt file.
     pub prompt: GuildPath,
-    /// Exactly the tools it may call.
+    /// Exactly the built-in tools it may call.
     pub tools: Vec<Tool>,
+    /// Exactly the tools of the Guild's own it may call.
+    pub own_tools: Vec<String>,
     /// Roles that its `agent` tool may start.
     pub agents: Vec<RoleName>,
     /// Lower spending bounds: tool calls.
@@ -60,6 +66,15 @@ pub struct Role {
     pub steps: Option<u32>,
     /// Sampling.
     pub generation: Generation,
+}
+
+/// A tool of the Guild's own. Both files are still paths: reading them is the loader's work.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct OwnTool {
+    /// Its name, description and arguments.
+    pub manifest: GuildPath,
+    /// Its code.
+    pub module: GuildPath,
 }
 
 /// Sampling parameters sent to the server.
@@ -88,23 +103,19 @@ impl Guild {
             }
             sound
         });
-        for tool in raw.tools.unwrap_or_default().keys() {
-            doc.add(
-                Code::UnknownTool,
-                &child("tools", tool),
-                "is a tool of the Guild's own, which needs the wasm tier; this version does not have it",
-                Some("remove the table, and the tool from every role".to_owned()),
-            );
-        }
+        let own: BTreeSet<String> = raw.tools.iter().flatten().map(|(name, _)| name.clone()).collect();
+        let tools = read_own_tools(raw.tools.unwrap_or_default(), &mut doc);
         let mut timeout = None;
         let limits = read_lowered(raw.limits.unwrap_or_default(), &mut timeout, &mut doc);
         let network = doc.destinations("network.allow", raw.network.and_then(|n| n.allow));
         let network = network.into_iter().map(|(_, rule)| rule).collect();
         let written = raw.roles.unwrap_or_default();
         let entry = raw.entry.and_then(|entry| existing_role("entry", &entry, &written, &mut doc));
-        let roles = read_roles(written, &mut doc);
+        let roles = read_roles(written, &own, &mut doc);
         match (name, entry) {
-            (Some(name), Some(entry)) => doc.finish(Guild { name, entry, roles, timeout, limits, network }),
+            (Some(name), Some(entry)) => {
+                doc.finish(Guild { name, entry, roles, tools, timeout, limits, network })
+            }
             _ => Err(doc.fail()),
         }
     }
@@ -112,7 +123,35 @@ impl Guild {
 
 const NAME_FORM: &str = "use letters, digits, `_` and `-`, at most 64, starting with a letter";
 
-fn read_roles(written: BTreeMap<String, RawRole>, doc: &mut Document<'_>) -> BTreeMap<RoleName, Role> {
+/// Tools of the Guild's own: none takes the name of one that is built in, now or later.
+fn read_own_tools(written: BTreeMap<String, RawModule>, doc: &mut Document<'_>) -> BTreeMap<String, OwnTool> {
+    let mut tools = BTreeMap::new();
+    if written.len() > MAX_OWN_TOOLS {
+        let help = format!("at most {MAX_OWN_TOOLS} are read");
+        doc.bad("tools", format!("has {} tools", written.len()), help);
+        return tools;
+    }
+    for (name, raw) in written {
+        let key = child("tools", &name);
+        if Tool::from_name(&name).is_some() || LATER_TOOLS.contains(&name.as_str()) {
+            doc.bad(&key, "has the name of a built-in tool", "give it another name");
+        } else if RoleName::new(&name).is_none() {
+            doc.bad(&key, "is not a tool's name", NAME_FORM);
+        }
+        let manifest = raw.manifest.and_then(|path| read_path(&format!("{key}.manifest"), &path, doc));
+        let module = raw.module.and_then(|path| read_path(&format!("{key}.module"), &path, doc));
+        if let (Some(manifest), Some(module)) = (manifest, module) {
+            tools.insert(name, OwnTool { manifest, module });
+        }
+    }
+    tools
+}
+
+fn read_roles(
+    written: BTreeMap<String, RawRole>,
+    own: &BTreeSet<String>,
+    doc: &mut Document<'_>,
+) -> BTreeMap<RoleName, Role> {
     let mut roles = BTreeMap::new();
     if written.len() > MAX_ROLES {
         doc.bad("roles", format!("has {} roles", written.len()), format!("at most {MAX_ROLES} are read"));
@@ -121,7 +160,7 @@ fn read_roles(written: BTreeMap<String, RawRole>, doc: &mut Document<'_>) -> BTr
     let names: BTreeSet<String> = written.keys().cloned().collect();
     for (name, raw) in written {
         let key = child("roles", &name);
-        let role = read_role(&key, raw, &names, doc);
+        let role = read_role(&key, raw, (&names, own), doc);
         match (RoleName::new(&name), role) {
             (Some(name), Some(role)) => {
                 roles.insert(name, role);
@@ -133,9 +172,14 @@ fn read_roles(written: BTreeMap<String, RawRole>, doc: &mut Document<'_>) -> BTr
     roles
 }
 
-fn read_role(key: &str, raw: RawRole, names: &BTreeSet<String>, doc: &mut Document<'_>) -> Option<Role> {
-    let prompt = raw.prompt.and_then(|path| read_prompt(&format!("{key}.prompt"), &path, doc));
-    let tools = read_tools(&format!("{key}.tools"), raw.tools, doc);
+fn read_role(
+    key: &str,
+    raw: RawRole,
+    (names, own): (&BTreeSet<String>, &BTreeSet<String>),
+    doc: &mut Document<'_>,
+) -> Option<Role> {
+    let prompt = raw.prompt.and_then(|path| read_path(&format!("{key}.prompt"), &path, doc));
+    let (tools, own_tools) = read_tools(&format!("{key}.tools"), raw.tools, own, doc);
     let agents = read_agents(&format!("{key}.agents"), raw.agents, names, doc);
     let may_delegate = tools.contains(&Tool::Agent);
     if may_delegate && agents.is_empty() {
@@ -155,6 +199,7 @@ fn read_role(key: &str, raw: RawRole, names: &BTreeSet<String>, doc: &mut Docume
     Some(Role {
         prompt: prompt?,
         tools,
+        own_tools,
         agents,
         tool_calls: doc.count(&format!("{key}.budget.tool_calls"), budget.tool_calls),
         tokens: budget.tokens,
@@ -163,7 +208,7 @@ fn read_role(key: &str, raw: RawRole, names: &BTreeSet<String>, doc: &mut Docume
     })
 }
 
-fn read_prompt(key: &str, written: &str, doc: &mut Document<'_>) -> Option<GuildPath> {
+fn read_path(key: &str, written: &str, doc: &mut Document<'_>) -> Option<GuildPath> {
     let path = GuildPath::new(written);
     if path.is_none() {
         doc.add(
@@ -176,8 +221,13 @@ fn read_prompt(key: &str, written: &str, doc: &mut Document<'_>) -> Option<Guild
     path
 }
 
-fn read_tools(key: &str, written: Option<Vec<Option<String>>>, doc: &mut Document<'_>) -> Vec<Tool> {
-    let mut tools = Vec::new();
+fn read_tools(
+    key: &str,
+    written: Option<Vec<Option<String>>>,
+    own: &BTreeSet<String>,
+    doc: &mut Document<'_>,
+) -> (Vec<Tool>, Vec<String>) {
+    let (mut tools, mut own_tools) = (Vec::new(), Vec::new());
     for (key, name) in items(key, written) {
         if doc.is_full() {
             break;
@@ -187,13 +237,17 @@ fn read_tools(key: &str, written: Option<Vec<Option<String>>>, doc: &mut Documen
                 doc.bad(&key, format!("names `{tool}` a second time"), "remove it");
             }
             Some(tool) => tools.push(tool),
+            None if own_tools.contains(&name) => {
+                doc.bad(&key, format!("names `{}` a second time", shown(&name)), "remove it");
+            }
+            None if own.contains(&name) => own_tools.push(name),
             None => {
                 let (message, help) = unknown_tool(&name);
                 doc.add(Code::UnknownTool, &key, message, Some(help));
             }
         }
     }
-    tools
+    (tools, own_tools)
 }
 
 fn unknown_tool(name: &str) -> (String, String) {

@@ -41,7 +41,7 @@ pub use decision::{Decision, Verdict};
 pub use deployment::{Deployment, Isolation, Model, Records, Rootfs, Shell};
 pub use fault::{Code, Fault, Faults, Place};
 pub use grant::{Grant, RoleGrant};
-pub use guild::{Generation, Guild, Role};
+pub use guild::{Generation, Guild, OwnTool, Role};
 pub use kind::{SchemaKind, UnknownKind, schema};
 pub use limits::{CallLimits, Ceiling, Limits};
 pub use name::{EnvName, GuildPath, RoleName};

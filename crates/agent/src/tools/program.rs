@@ -34,6 +34,11 @@ pub(super) async fn run<W: Workbench>(
         timeout: Some(timeout),
     };
     let done = tools.bench.execute(call, tools.cancel).await?;
+    ended(&done, timeout)
+}
+
+/// What the model is told of a call that ended; the run ends with what ends the run.
+pub(super) fn ended(done: &Executed, timeout: Duration) -> Result<Said, BenchError> {
     match done.outcome.stopped_by {
         StoppedBy::SandboxLost => {
             Err(BenchError::Lost { reason: "the sandbox was lost under a call".to_owned() })
@@ -47,7 +52,7 @@ pub(super) async fn run<W: Workbench>(
         | StoppedBy::Disk
         | StoppedBy::Output
         | StoppedBy::Cpu
-        | StoppedBy::Denied => Ok(Said { text: card(&done, timeout), last_call: done.call }),
+        | StoppedBy::Denied => Ok(Said { text: card(done, timeout), last_call: done.call }),
     }
 }
 

@@ -71,7 +71,7 @@ impl Turn {
             Text::Broken(why) => {
                 self.unreadable(&why, format!("error: {why}; nothing was run. {}", self.form()))
             }
-            Text::Prose if self.nudged || self.setup.tools.is_empty() => {
+            Text::Prose if self.nudged || (self.setup.tools.is_empty() && self.setup.own.is_empty()) => {
                 let summary = crate::text::bound(&crate::text::clean(content.trim()), 4000);
                 self.parsed(Channel::Text, Some("prose again"));
                 self.over(StopReason::ImplicitFinish, &summary);

@@ -12,7 +12,13 @@ fn setup(channel: Channel, budget: &Budget) -> (Grant, Turn) {
     let role = RoleName::new("coder").unwrap();
     let tools = vec![Tool::ReadFile, Tool::WriteFile, Tool::Finish];
     let generation = Generation::default();
-    let own = RoleGrant { tools: tools.clone(), agents: Vec::new(), budget: budget.clone(), generation };
+    let own = RoleGrant {
+        tools: tools.clone(),
+        own_tools: Vec::new(),
+        agents: Vec::new(),
+        budget: budget.clone(),
+        generation,
+    };
     grant.roles = BTreeMap::from([(role.clone(), own)]);
     grant.budget = budget.clone();
     let turn = Turn::new(Setup {
@@ -21,6 +27,7 @@ fn setup(channel: Channel, budget: &Budget) -> (Grant, Turn) {
         task: "task".to_owned(),
         system: "system".to_owned(),
         tools,
+        own: Vec::new(),
         agents: Vec::new(),
         budget: budget.clone(),
         generation,

@@ -5,7 +5,7 @@ use std::path::{Component, Path, PathBuf};
 
 use agent::{BenchError, Workbench};
 use policy::StoppedBy;
-use runs::{Cancel, Done, Ended, Event, Executed, FileCall, FileOp, Outcome, ProgramCall};
+use runs::{Cancel, Done, Ended, Event, Executed, FileCall, FileOp, ModuleUse, Outcome, ProgramCall};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -138,6 +138,13 @@ impl Workbench for Bench {
             stdout_artifact: None,
             stderr_artifact: None,
         })
+    }
+
+    async fn tool(&self, call: ModuleUse, cancel: &Cancel) -> Result<Executed, BenchError> {
+        // What a module would be fed is what the stand-in is asked to run.
+        let argv = vec![call.tool.clone(), String::from_utf8(call.stdin.clone()).unwrap()];
+        let (tool, stdin, timeout) = (call.tool, call.stdin, call.timeout);
+        self.execute(ProgramCall { tool, argv, cwd: None, stdin, timeout }, cancel).await
     }
 
     async fn file(&self, call: FileCall, _cancel: &Cancel) -> Result<Done, BenchError> {

@@ -45,6 +45,7 @@ pub(crate) fn rig_of(roles: &[(&str, &[Tool], &[&str])]) -> Rig {
         grant.roles.insert(
             name(role),
             RoleGrant {
+                own_tools: Vec::new(),
                 tools: tools.to_vec(),
                 agents: agents.clone(),
                 budget: Budget::default(),
@@ -54,6 +55,7 @@ pub(crate) fn rig_of(roles: &[(&str, &[Tool], &[&str])]) -> Rig {
         own.insert(
             name(role),
             Role {
+                own_tools: Vec::new(),
                 prompt: GuildPath::new("prompts/p.md").unwrap(),
                 tools: tools.to_vec(),
                 agents,
@@ -67,6 +69,7 @@ pub(crate) fn rig_of(roles: &[(&str, &[Tool], &[&str])]) -> Rig {
     }
     grant.entry = Some(name(roles[0].0));
     let guild = Guild {
+        tools: BTreeMap::new(),
         name: "test".to_owned(),
         entry: name(roles[0].0),
         roles: own,
@@ -77,7 +80,7 @@ pub(crate) fn rig_of(roles: &[(&str, &[Tool], &[&str])]) -> Rig {
     Rig {
         bench: Bench::new(),
         grant,
-        guild: LoadedGuild { guild, prompts, digest: String::new() },
+        guild: LoadedGuild { guild, prompts, tools: BTreeMap::new(), digest: String::new() },
         key: None,
         timing: Timing { backoff: Duration::from_millis(1), ..Timing::default() },
     }

@@ -26,7 +26,8 @@ pub(crate) fn guild(args: &Guild) -> anyhow::Result<ExitCode> {
         Ok((loaded, grant)) => {
             render::line(&format!("{} is sound ({})", guild.display(), &loaded.digest[..12]));
             for (name, role) in &grant.roles {
-                let tools: Vec<&str> = role.tools.iter().map(|t| t.as_str()).collect();
+                let own = role.own_tools.iter().map(String::as_str);
+                let tools: Vec<&str> = role.tools.iter().map(|t| t.as_str()).chain(own).collect();
                 let entry = if grant.entry.as_ref() == Some(name) { " (entry)" } else { "" };
                 render::line(&format!("  {name}{entry}: {}", tools.join(", ")));
                 if !role.agents.is_empty() {

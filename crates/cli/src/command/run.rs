@@ -39,12 +39,13 @@ pub(crate) fn run(args: &Run) -> anyhow::Result<ExitCode> {
         let seen = probe(&client, deployed.deployment.model.min_context, &cancel).await;
         let progress = live::import_bar(&cancel);
         let waiting = live::waiting(&cancel, &deployed.deployment.ceiling);
+        let tools = own_tools(&grant, &guild);
         let opening = Opening {
             grant: &grant,
             store: &deployed.store,
             source: args.workspace.as_deref(),
             module: None,
-            tools: &[],
+            tools: &tools,
             secrets,
             mask: key.into_iter().collect(),
             meta: meta(&deployed, &guild, &task, seen.as_ref()),
@@ -159,4 +160,15 @@ fn refused(e: &ProbeError) -> anyhow::Error {
         ProbeError::Model(_) => Exit::Infrastructure,
     };
     Ended { exit, message: e.to_string() }.into()
+}
+
+/// Tools of the Guild's own that some role has.
+fn own_tools(grant: &Grant, guild: &agent::LoadedGuild) -> Vec<(String, runs::Module)> {
+    let had = |name: &String| grant.roles.values().any(|role| role.own_tools.contains(name));
+    guild
+        .tools
+        .iter()
+        .filter(|(name, _)| had(name))
+        .map(|(name, tool)| (name.clone(), tool.module.clone()))
+        .collect()
 }

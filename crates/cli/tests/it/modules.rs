@@ -1,10 +1,10 @@
 //! Modules from outside: `exec --tier wasm`, and tools of a Guild's own.
 
 use serde_json::{Value, json};
-use testkit::Script;
+use testkit::{Script, ScriptedModel};
 
 use crate::Who;
-use crate::place::{Place, Ran, ran};
+use crate::place::{Place, Ran, act, finish, ran, sh, told_in};
 
 /// Prints its first argument's and its standard input's bytes, then a file of the workspace, and writes one.
 const TOOL: &str = r#"(module
@@ -123,6 +123,118 @@ fn no_role_runs_in_the_wasm_tier() {
     let ran = ran(&mut place.oubliette([&args[..], &["--tier", "wasm"]].concat()));
     assert_eq!(ran.code, Some(3), "{ran:?}");
     assert!(ran.err.contains("runs one module"), "{ran:?}");
+}
+
+const MANIFEST: &str = r#"{"name": "count", "description": "counts", "parameters":
+  {"type": "object", "properties": {"what": {"type": "string"}}, "required": ["what"]}}"#;
+
+/// A Guild with a tool of its own beside built-in ones.
+fn with_tool(place: &Place) {
+    place.guild(&["run_shell", "count", "finish"]);
+    let text = place.read("guild/guild.toml")
+        + "\n[tools.count]\nmanifest = \"tools/count.json\"\nmodule = \"tools/count.wasm\"\n";
+    place.write("guild/guild.toml", text);
+    place.write("guild/tools/count.json", MANIFEST);
+    place.write("guild/tools/count.wasm", wasm(TOOL));
+}
+
+fn play(place: &Place, replies: Vec<testkit::Reply>) -> ScriptedModel {
+    let model = Script::new(replies.into_iter().chain([finish()])).n_ctx(Some(100_000)).start();
+    let ran = place.run(&model.base_url());
+    assert_eq!((ran.code, model.left()), (Some(0), 0), "{ran:?}");
+    place.assert_whole("finished");
+    model
+}
+
+fn a_tool_works_on_the_workspace_of_the_run(tier: &'static str, who: Who) {
+    let place = Place::new(tier, who);
+    with_tool(&place);
+    let model = play(
+        &place,
+        vec![
+            sh("echo by the shell > input"),
+            act("count", json!({"what": "words"})),
+            sh("cat made"),
+            act("count", json!({"what": 7})),
+            act("count", json!({"what": "x", "more": true})),
+        ],
+    );
+    assert_eq!(told_in(&model, 2), "{\"what\":\"words\"}by the shell");
+    assert!(told_in(&model, 3).contains("made"), "{}", told_in(&model, 3));
+    for request in [4, 5] {
+        assert!(told_in(&model, request).contains("do not fit"), "{}", told_in(&model, request));
+    }
+    let starts = place.events_of("tool_start");
+    assert_eq!(starts.len(), 3, "wrong arguments start nothing: {starts:?}");
+    assert_eq!(starts[1]["tool"], "count");
+    let end = &place.events_of("tool_end")[1];
+    assert_eq!(end["outcome"]["sandbox"]["tier"], "wasm", "{end}");
+    let meta = place.file_of_run("meta.json");
+    assert_eq!(meta["modules"]["count"]["sha256"], starts[1]["job"]["module"]["sha256"], "{meta}");
+    assert_eq!(meta["module_sandbox"]["tier"], "wasm");
+}
+
+#[test]
+fn r53_a_guilds_own_tool_runs_beside_namespace() {
+    a_tool_works_on_the_workspace_of_the_run("namespace", Who::Own);
+}
+
+#[test]
+fn r53_a_guilds_own_tool_runs_beside_gvisor() {
+    a_tool_works_on_the_workspace_of_the_run("gvisor", Who::Own);
+}
+
+#[test]
+fn r53_a_guilds_own_tool_runs_beside_namespace_as_an_ordinary_user() {
+    a_tool_works_on_the_workspace_of_the_run("namespace", Who::Ordinary);
+}
+
+#[test]
+fn a_machine_and_a_tool_of_the_guilds_own_are_refused_at_the_start() {
+    let place = Place::new("microvm", Who::Own);
+    with_tool(&place);
+    let model = Script::new([]).n_ctx(Some(100_000)).start();
+    let ran = place.run(&model.base_url());
+    assert_eq!(ran.code, Some(3), "{ran:?}");
+    assert!(ran.err.contains("inside a machine") && ran.err.contains("--tier gvisor"), "{ran:?}");
+    // A role without it runs there: it is not even looked for.
+}
+
+#[test]
+fn guild_check_judges_a_tools_files() {
+    let place = Place::new("namespace", Who::Own);
+    let check = || ran(&mut place.oubliette(["guild", "check", "guild"]));
+    with_tool(&place);
+    let good = check();
+    assert_eq!(good.code, Some(0), "{good:?}");
+    assert!(good.out.contains("run_shell, finish, count"), "{good:?}");
+    let digest = |ran: &Ran| ran.out.lines().next().map(str::to_owned);
+    let before = digest(&good);
+    place.write(
+        "guild/tools/count.wasm",
+        wasm("(module (memory (export \"memory\") 2) (func (export \"_start\")))"),
+    );
+    assert_ne!(digest(&check()), before, "the module is part of the digest");
+    let wrong = |what: &str| {
+        let told = check();
+        assert_eq!(told.code, Some(2), "{told:?}");
+        assert!(told.err.contains(what), "{told:?}");
+    };
+    place.write("guild/tools/count.wasm", "no module");
+    wrong("not a WebAssembly module");
+    place.write(
+        "guild/tools/count.wasm",
+        wasm("(module (import \"env\" \"f\" (func)) (func (export \"_start\")))"),
+    );
+    wrong("`env.f`");
+    place.write("guild/tools/count.wasm", wasm(TOOL));
+    place.write("guild/tools/count.json", MANIFEST.replace("\"count\"", "\"other\""));
+    wrong("another tool");
+    place.write("guild/tools/count.json", MANIFEST.replace("\"string\"", "\"object\""));
+    wrong("no type");
+    std::fs::remove_file(place.path("guild/tools/count.json")).unwrap();
+    place.link("guild/tools/count.json", "/etc/passwd");
+    wrong("through a link");
 }
 
 #[test]

@@ -35,7 +35,7 @@ pub(crate) struct RawGuild {
     pub(super) limits: Option<RawLowered>,
     /// Destinations it asks for.
     pub(super) network: Option<RawNetwork>,
-    /// Tools of the Guild's own, by name. They need the wasm tier, which this version does not have.
+    /// Tools of the Guild's own, by name: modules, each call of which runs in the tier `wasm`.
     pub(super) tools: Option<BTreeMap<String, RawModule>>,
 }
 
@@ -125,10 +125,8 @@ pub(super) struct RawLowered {
 pub(super) struct RawModule {
     /// Its name, description and arguments: the path of a file in the Guild folder.
     #[schemars(required)]
-    #[expect(dead_code, reason = "refused in this version, yet part of the format")]
     pub(super) manifest: Option<String>,
     /// Its code: the path of a file in the Guild folder.
     #[schemars(required)]
-    #[expect(dead_code, reason = "refused in this version, yet part of the format")]
     pub(super) module: Option<String>,
 }

@@ -178,9 +178,23 @@ fn a_tool_of_a_later_version_says_so() {
         let wrong = faults(&with_tools(&format!("\"{name}\"")));
         assert!(about(&wrong, "roles.coder.tools[0]").contains("does not have yet"), "{name}");
     }
-    let wrong = faults(&with("[tools.count]\nmanifest = \"t.json\"\nmodule = \"t.wasm\"\n"));
-    assert_eq!(told(&wrong), ["unknown-tool tools.count@7:8"]);
-    assert!(about(&wrong, "tools.count").contains("wasm tier"));
+}
+
+#[test]
+fn a_tool_of_its_own_is_listed_by_its_name_and_takes_no_other_tools() {
+    let table = |name: &str| format!("[tools.{name}]\nmanifest = \"t.json\"\nmodule = \"t.wasm\"\n");
+    let guild = parse(&(with_tools("\"count\"") + &table("count"))).expect("a tool of its own");
+    let role = &guild.roles[&guild.entry];
+    assert_eq!((role.tools.len(), role.own_tools.as_slice()), (0, &["count".to_owned()][..]));
+    assert_eq!(guild.tools["count"].module.as_str(), "t.wasm");
+    for taken in ["read_file", "fetch_url", "run_shell"] {
+        let wrong = faults(&with(&table(taken)));
+        assert!(about(&wrong, &format!("tools.{taken}")).contains("built-in"), "{taken}");
+    }
+    let out = faults(&with("[tools.count]\nmanifest = \"../t.json\"\nmodule = \"/t.wasm\"\n"));
+    assert!(tells(&out, Code::PathEscapes, "tools.count.manifest"));
+    assert!(tells(&out, Code::PathEscapes, "tools.count.module"));
+    assert!(tells(&faults(&with_tools("\"count\"")), Code::UnknownTool, "roles.coder.tools[0]"));
 }
 
 /// R25: what is not listed is not there; an empty list is no tool at all.

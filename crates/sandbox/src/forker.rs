@@ -17,7 +17,7 @@ use crate::cgroup::{self, Cgroup};
 use crate::confined::{self, Scratch};
 use crate::inside::{self, Taken};
 use crate::launch::{BASE_ID, Backend, Bounds, GUEST_ID, ID_COUNT, Launch, MONITOR_ID, owns_ids};
-use crate::machine::{self, Accel};
+use crate::machine;
 use crate::message::{Ask, Tell, receive, send};
 use crate::sys::{self, Fork};
 
@@ -309,7 +309,7 @@ fn enough_room(backend: &Backend) -> Result<(), String> {
 /// Groups that an engine needs where the executor is root: the one that owns `/dev/kvm`, for a machine under it.
 fn engine_groups(backend: &Backend) -> Vec<Gid> {
     match backend {
-        Backend::Microvm { vm } if vm.accel == Accel::Kvm => {
+        Backend::Microvm { vm } if vm.monitor.is_kvm() => {
             let owner = fs::metadata("/dev/kvm").map(|m| m.gid()).ok();
             owner.into_iter().filter(|gid| *gid != 0).map(Gid::from_raw).collect()
         }

@@ -159,7 +159,7 @@ pub(crate) fn enter(mut start: Start<'_>) -> ! {
             },
             Backend::Microvm { ref vm } => match machine::wait_for(start.launch, vm, &mut status) {
                 Ok(code) => sys::exit_now(code),
-                Err(source) => Failure { doing: "start QEMU", source },
+                Err(source) => Failure { doing: "start the monitor", source },
             },
         },
         Err(failure) => failure,
@@ -204,8 +204,11 @@ fn prepare(start: &mut Start<'_>) -> Result<(), Failure> {
             wall(&stage, &rootfs, &taken.workspace, &taken.program, &runsc)?;
         }
         Backend::Microvm { .. } => {
-            let trees =
-                taken.machine.as_ref().ok_or_else(|| io::Error::other("no trees")).during("open QEMU")?;
+            let trees = taken
+                .machine
+                .as_ref()
+                .ok_or_else(|| io::Error::other("no trees"))
+                .during("open the monitor")?;
             bare_wall(&stage, &rootfs)?;
             machine::wall(&stage, trees).during("build the wall")?;
         }
@@ -350,7 +353,7 @@ pub(crate) fn limits(launch: &Launch, held: Held) -> io::Result<()> {
     sys::set_limit(libc::RLIMIT_CORE, 1, 1)?;
     sys::set_limit(libc::RLIMIT_NOFILE, 1024, 4096)?;
     sys::set_limit(libc::RLIMIT_MEMLOCK, 64 << 10, 64 << 10)?;
-    // gVisor and QEMU hold their guest's memory in one process and reserve far more than they use.
+    // gVisor and a machine's monitor hold their guest's memory in one process and reserve far more than they use.
     if !held.memory && matches!(launch.backend, Backend::Confined | Backend::Namespace) {
         sys::set_limit(libc::RLIMIT_DATA, bounds.memory, bounds.memory)?;
     }

@@ -94,7 +94,7 @@ pub(crate) enum Backend {
         /// The program.
         runsc: PathBuf,
     },
-    /// QEMU inside those namespaces; init runs on the machine's own kernel.
+    /// A machine monitor inside those namespaces; init runs on the machine's own kernel.
     Microvm {
         /// What it is made of.
         vm: Box<Vm>,

@@ -73,7 +73,7 @@ pub struct TierProbe {
     pub leaves: &'static str,
     /// What held, when it works.
     pub report: Option<Report>,
-    /// Why it does not.
+    /// Why it does not; beside a report, why `auto` does not take it.
     pub problem: Option<String>,
     /// What to install or to set.
     pub remedy: Option<String>,
@@ -296,28 +296,20 @@ pub async fn probe(host: &Host, folder: &Path) -> Vec<TierProbe> {
         let (stops, leaves) = promise::of(tier);
         let mut outcome = plan.attempt(tier, host).await;
         let auto = outcome.is_ok() && tier != Tier::Wasm;
-        if let Err(Problem::OnlyEmulated) = outcome {
+        let mut why = None;
+        if let Err(problem @ Problem::OnlyEmulated(_)) = outcome {
             // Asked for by name, it may be had all the same.
             plan.tier = TierChoice::Microvm;
             outcome = plan.attempt(tier, host).await;
+            why = Some(problem);
         }
         probes.push(match outcome {
             Ok(ready) => {
                 let report = ready.start().destroy().await;
-                let mut advice = remedy::of_report(&report);
-                if tier == Tier::Microvm && !auto {
-                    advice.push(("kvm", remedy::kvm()));
-                }
-                TierProbe {
-                    tier,
-                    stops,
-                    leaves,
-                    report: Some(report),
-                    problem: None,
-                    remedy: None,
-                    advice,
-                    auto,
-                }
+                let advice = remedy::of_report(&report);
+                let (problem, remedy) =
+                    why.map(|problem| (problem.to_string(), problem.remedy(tier))).unzip();
+                TierProbe { tier, stops, leaves, report: Some(report), problem, remedy, advice, auto }
             }
             Err(problem) => TierProbe {
                 tier,

@@ -4,10 +4,14 @@ use std::time::Duration;
 
 use policy::Tier;
 
+use crate::machine::Kvm;
 use crate::remedy;
 
 /// How long a sandbox may take to answer.
 pub(crate) const ANSWER: Duration = Duration::from_secs(30);
+
+/// What brings QEMU.
+const QEMU: &str = "`apt-get install --no-install-recommends qemu-system-x86`";
 
 /// Why a tier does not work here.
 #[derive(Debug, thiserror::Error)]
@@ -20,8 +24,12 @@ pub(crate) enum Problem {
     NoKernel,
     #[error("`{0}` is not installed, or cannot be started")]
     NoTool(String),
-    #[error("machines are only emulated here, which `auto` does not take: KVM is not there or does not work")]
-    OnlyEmulated,
+    #[error("machines are only emulated here, which `auto` does not take: {0}")]
+    OnlyEmulated(Kvm),
+    #[error("Firecracker is there and QEMU is not, and {0}")]
+    OnlyFirecracker(Kvm),
+    #[error("Firecracker {0} is too old: it describes no devices by ACPI")]
+    OldFirecracker(String),
     #[error("{0}")]
     Machine(String),
     #[error("the root file system cannot be used: {0}")]
@@ -49,9 +57,7 @@ impl Problem {
             (Problem::NoRunsc, _) => "install gVisor: on Debian 12 `scripts/install-runsc` of this project \
                 takes Debian 13's signed package; elsewhere see https://gvisor.dev/docs/user_guide/install/"
                 .to_owned(),
-            (Problem::NoQemu, _) => "install QEMU 7.2 or newer: `apt-get install --no-install-recommends \
-                qemu-system-x86`"
-                .to_owned(),
+            (Problem::NoQemu, _) => format!("install QEMU 7.2 or newer: {QEMU}"),
             (Problem::NoKernel, _) => {
                 "unpack Debian's cloud kernel into the cache with `scripts/fetch-kernel`, or \
                 install the package `linux-image-cloud-amd64`"
@@ -59,10 +65,18 @@ impl Problem {
             }
             (Problem::NoTool(tool), _) => match tool.as_str() {
                 "mke2fs" => "`apt-get install e2fsprogs`".to_owned(),
+                "lz4" | "zstd" | "gzip" => format!("`apt-get install {tool}`"),
+                "xz" => "`apt-get install xz-utils`".to_owned(),
                 _ => "`apt-get install squashfs-tools`".to_owned(),
             },
-            (Problem::OnlyEmulated, _) => {
-                format!("ask for it by name with `--tier microvm`, or {}", remedy::kvm())
+            (Problem::OnlyEmulated(kvm), _) => {
+                format!("ask for it by name with `--tier microvm`, or {}", kvm.remedy())
+            }
+            (Problem::OnlyFirecracker(kvm), _) => {
+                format!("{}, or install QEMU: {QEMU}", kvm.remedy())
+            }
+            (Problem::OldFirecracker(_), _) => {
+                format!("put Firecracker 1.8 or newer in its place, or install QEMU: {QEMU}")
             }
             (Problem::NotBuilt, _) => {
                 "build `oubliette` with its feature `wasm`, which is on by default".to_owned()

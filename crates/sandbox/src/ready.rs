@@ -257,11 +257,11 @@ fn layers(tier: Tier, backend: &Backend, seen: &Outside, hello: &Hello, bounds: 
     // As the host's own namespace knows it: an executor that is root of a namespace only is not root.
     let monitor = outer_id(outside);
     let host_id = outer_id(outside.saturating_add(hello.uid.saturating_sub(inside)));
-    if vm.is_some() {
+    if let Some(vm) = vm {
         layers.push(layer(
             "monitor-ids",
             monitor != 0,
-            format!("QEMU is host {monitor}; {count} id(s) mapped"),
+            format!("{} is host {monitor}; {count} id(s) mapped", vm.monitor.name()),
         ));
         let nobody = hello.uid != 0 && hello.gid != 0;
         layers.push(layer("ids", nobody, format!("guest {}:{} of its own kernel", hello.uid, hello.gid)));

@@ -392,6 +392,33 @@ pub(crate) fn loopback_up() -> io::Result<()> {
     check(i64::from(unsafe { libc::ioctl(raw, libc::SIOCSIFFLAGS, &raw const request) })).map(|_| ())
 }
 
+/// A connection from a machine to its host, which may take as long as this to answer. The kernel's own patience is
+/// two seconds, and a host under load would take the connection just as it is given up: it takes no second one.
+pub(crate) fn connect_to_host(port: u32, patience: std::time::Duration) -> io::Result<OwnedFd> {
+    const CONNECT_TIMEOUT: libc::c_int = 6;
+    let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
+    // SAFETY: socket takes plain integers.
+    let fd = check(i64::from(unsafe { libc::socket(libc::AF_VSOCK, kind, 0) }))?;
+    // SAFETY: socket gave a new descriptor that nobody else owns.
+    let socket = unsafe { OwnedFd::from_raw_fd(RawFd::try_from(fd).unwrap_or(-1)) };
+    // SAFETY: sockaddr_vm is plain integers, for which zero is a value.
+    let mut host: libc::sockaddr_vm = unsafe { std::mem::zeroed() };
+    let wait =
+        libc::timeval { tv_sec: patience.as_secs().try_into().unwrap_or(libc::time_t::MAX), tv_usec: 0 };
+    let size = libc::socklen_t::try_from(size_of::<libc::timeval>()).unwrap_or_default();
+    let raw = std::os::fd::AsRawFd::as_raw_fd(&socket);
+    // SAFETY: the pointer is to a live timeval of the length given.
+    let set =
+        unsafe { libc::setsockopt(raw, libc::AF_VSOCK, CONNECT_TIMEOUT, (&raw const wait).cast(), size) };
+    check(i64::from(set))?;
+    host.svm_family = libc::sa_family_t::try_from(libc::AF_VSOCK).unwrap_or_default();
+    (host.svm_port, host.svm_cid) = (port, libc::VMADDR_CID_HOST);
+    let length = libc::socklen_t::try_from(size_of::<libc::sockaddr_vm>()).unwrap_or_default();
+    // SAFETY: the pointer is to a live sockaddr_vm of the length given.
+    check(i64::from(unsafe { libc::connect(raw, (&raw const host).cast(), length) }))?;
+    Ok(socket)
+}
+
 /// A descriptor that was inherited under a fixed number; closed when dropped.
 pub(crate) fn inherited(number: RawFd) -> OwnedFd {
     // SAFETY: the callers take each number once, before anything else in this process owns it.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::mount::{MountFlags, mount};
 use serde::{Deserialize, Serialize};
 
-use super::{COLLECT, archive};
+use super::{COLLECT, VSOCK_ARG, VSOCK_PORT, archive};
 use crate::launch::{Bounds, Place};
 use crate::sys::{self, Fork};
 use crate::wire::{End, Frame, Hello, Kind};
@@ -23,7 +23,10 @@ const ROOT: &str = "/root";
 /// The group of everything that is a guest's.
 const GROUP: &str = "/cg/guest";
 
-/// What the host hands in, at the start of the exchange drive, its length before it.
+/// How the exchange drive begins. A file system made by `mke2fs` begins with zeros.
+const MARK: &[u8; 16] = b"oubliette: given";
+
+/// What the host hands in, at the start of the exchange drive, the mark and its length before it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Handed {
     pub(super) env: Vec<(String, String)>,
@@ -34,7 +37,7 @@ impl Handed {
     pub(super) fn encode(&self) -> io::Result<Vec<u8>> {
         let json = serde_json::to_vec(self)?;
         let length = u32::try_from(json.len()).map_err(io::Error::other)?;
-        Ok([&length.to_le_bytes()[..], &json].concat())
+        Ok([MARK, &length.to_le_bytes()[..], &json].concat())
     }
 }
 
@@ -62,14 +65,18 @@ fn live() -> io::Result<()> {
     mount("sys", "/sys", "sysfs", none, None).map_err(during("mount /sys"))?;
     mount("proc", "/proc", "proc", none, None).map_err(during("mount /proc"))?;
     load_modules()?;
-    let port = wait_for("the port", port)?;
-    let probe =
-        fs::read_dir("/sys/block")?.flatten().all(|e| !e.file_name().to_string_lossy().starts_with("vd"));
-    if probe {
+    let port = if std::env::args().any(|word| word == VSOCK_ARG) {
+        wait_for("the host", || sys::connect_to_host(VSOCK_PORT, DEVICES).ok().map(File::from))?
+    } else {
+        wait_for("the port", port)?
+    };
+    if drives()?.is_empty() {
         // Only to show that it starts: nothing to run is there.
-        return send(&port, Kind::Hello, &serde_json::to_vec(&Hello::default())?);
+        send(&port, Kind::Hello, &serde_json::to_vec(&Hello::default())?)?;
+        hear_the_end(&port);
+        return Ok(());
     }
-    let exchange = wait_for("the exchange drive", || drive("exchange"))?;
+    let exchange = wait_for("the exchange drive", || drive(Drive::Exchange))?;
     let handed = handed(&exchange)?;
     mount_system(&handed.bounds)?;
     let code = start_init(&handed, &port)?;
@@ -89,12 +96,16 @@ fn live() -> io::Result<()> {
             disk_full: false,
         };
         send(&port, Kind::End, &serde_json::to_vec(&end)?)?;
-        // The host ends the machine when it has heard; a port that closed says the same.
-        let mut byte = [0];
-        (&port).read_exact(&mut byte).ok();
+        hear_the_end(&port);
         result?;
     }
     Ok(())
+}
+
+/// The host ends the machine when it has heard; a port that closed says the same. What was sent may still be on its
+/// way through the monitor, and would be lost with it.
+fn hear_the_end(mut port: &File) {
+    port.read_exact(&mut [0]).ok();
 }
 
 fn send(mut port: &File, kind: Kind, payload: &[u8]) -> io::Result<()> {
@@ -138,16 +149,43 @@ fn port() -> Option<File> {
     OpenOptions::new().read(true).write(true).open(path).ok()
 }
 
-/// The drive of this serial number.
-fn drive(serial: &str) -> Option<PathBuf> {
-    fs::read_dir("/sys/block").ok()?.flatten().find_map(|e| {
-        let told = fs::read_to_string(e.path().join("serial")).ok()?;
-        (told.trim() == serial).then(|| Path::new("/dev").join(e.file_name()))
+/// What a drive is for. It is known by what it is: not every monitor gives serial numbers, and the order of names
+/// is the kernel's. Nothing of a guest has run yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Drive {
+    /// The only one that cannot be written.
+    Root,
+    /// The one that begins with our own mark.
+    Exchange,
+    /// The other.
+    Work,
+}
+
+fn drives() -> io::Result<Vec<PathBuf>> {
+    let names = fs::read_dir("/sys/block")?.flatten().map(|e| e.file_name());
+    Ok(names.filter(|n| n.to_string_lossy().starts_with("vd")).map(|n| Path::new("/dev").join(n)).collect())
+}
+
+fn drive(wanted: Drive) -> Option<PathBuf> {
+    drives().ok()?.into_iter().find(|path| {
+        let name = path.file_name().unwrap_or_default();
+        let fixed = fs::read_to_string(Path::new("/sys/block").join(name).join("ro"));
+        let kind = match fixed.as_deref().map(str::trim) {
+            Ok("1") => Some(Drive::Root),
+            Ok("0") => {
+                let mut mark = [0; MARK.len()];
+                let read = File::open(path).and_then(|mut file| file.read_exact(&mut mark));
+                read.ok().map(|()| if mark == *MARK { Drive::Exchange } else { Drive::Work })
+            }
+            Ok(_) | Err(_) => None,
+        };
+        kind == Some(wanted)
     })
 }
 
 fn handed(exchange: &Path) -> io::Result<Handed> {
     let mut file = File::open(exchange)?;
+    file.read_exact(&mut [0; MARK.len()])?;
     let mut length = [0; 4];
     file.read_exact(&mut length)?;
     let length = u64::from(u32::from_le_bytes(length));
@@ -158,9 +196,9 @@ fn handed(exchange: &Path) -> io::Result<Handed> {
 
 fn mount_system(bounds: &Bounds) -> io::Result<()> {
     let quiet = MountFlags::NOSUID | MountFlags::NODEV;
-    let root = wait_for("the system's drive", || drive("root"))?;
+    let root = wait_for("the system's drive", || drive(Drive::Root))?;
     mount(root, ROOT, "squashfs", quiet | MountFlags::RDONLY, None).map_err(during("mount the system"))?;
-    let work = wait_for("the workspace's drive", || drive("work"))?;
+    let work = wait_for("the workspace's drive", || drive(Drive::Work))?;
     mount(work, format!("{ROOT}/workspace"), "ext4", quiet, None).map_err(during("mount the workspace"))?;
     // Made by mke2fs, of no use here.
     fs::remove_dir(format!("{ROOT}/workspace/lost+found")).ok();

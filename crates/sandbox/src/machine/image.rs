@@ -126,6 +126,23 @@ pub(super) async fn work(
         .map_err(|e| Problem::Machine(format!("keep the image of the workspace: {e}")))
 }
 
+/// What `tool` makes of the file `payload` in a folder.
+pub(super) async fn unpack(
+    host: &Host,
+    cache: &Path,
+    folder: &Path,
+    with: &'static str,
+    file_bytes: u64,
+) -> Result<cache::Scratch, Problem> {
+    // Our own words only: the shell is there for the two redirections.
+    let line = r#"command -v "$0" >/dev/null || exit 127; "$0" -dc < /source/payload > /workspace/image"#;
+    let argv = ["/bin/sh", "-c", line, with].map(str::to_owned).to_vec();
+    tool(host, cache, Some(folder), argv, file_bytes).await.map_err(|problem| match problem {
+        Problem::NoTool(_) => Problem::NoTool(with.to_owned()),
+        other => other,
+    })
+}
+
 /// What a program says.
 pub(super) async fn ask(host: &Host, cache: &Path, argv: Vec<String>) -> Result<String, Problem> {
     run(host, cache, None, argv, 1 << 20).await.map(|(_, said)| said)

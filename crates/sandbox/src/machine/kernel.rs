@@ -4,8 +4,8 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use super::Board;
 use super::cache;
+use super::{Board, Monitor};
 use crate::Host;
 use crate::problem::Problem;
 
@@ -17,8 +17,8 @@ pub(super) struct Kernel {
     pub(super) modules: Vec<PathBuf>,
 }
 
-/// Modules in load order; each may be built in. A kernel without one of the last column cannot be used.
-const MODULES: [(&str, bool); 10] = [
+/// Modules in load order; each may be built in. A kernel without one that is needed, or its bus, cannot be used.
+const FIRST: [(&str, bool); 7] = [
     ("virtio_ring", true),
     ("virtio", true),
     ("virtio_mmio", false),
@@ -26,13 +26,17 @@ const MODULES: [(&str, bool); 10] = [
     ("virtio_pci_legacy_dev", false),
     ("virtio_pci", false),
     ("virtio_blk", true),
-    ("virtio_console", true),
-    ("ext4", true),
-    ("squashfs", true),
 ];
+/// The channel under QEMU.
+const CONSOLE: [(&str, bool); 1] = [("virtio_console", true)];
+/// The channel under Firecracker.
+const VSOCK: [(&str, bool); 3] =
+    [("vsock", true), ("vmw_vsock_virtio_transport_common", true), ("vmw_vsock_virtio_transport", true)];
+/// File systems.
+const LAST: [(&str, bool); 2] = [("ext4", true), ("squashfs", true)];
 
 /// Looks in the caches first, then at what is installed.
-pub(super) fn find(host: &Host, board: Board) -> Result<Kernel, Problem> {
+pub(super) fn find(host: &Host, monitor: Monitor) -> Result<Kernel, Problem> {
     let mut places: Vec<PathBuf> = cache::top(host).into_iter().map(|c| c.join("kernel")).collect();
     places.push(PathBuf::from("/var/cache/oubliette/kernel"));
     places.push(PathBuf::from("/"));
@@ -45,7 +49,7 @@ pub(super) fn find(host: &Host, board: Board) -> Result<Kernel, Problem> {
         // A cloud kernel is made for machines like ours; the newest of them by name.
         images.sort_by_key(|name| (name.contains("cloud"), name.clone()));
         for name in images.iter().rev() {
-            match complete(&place, name, board) {
+            match complete(&place, name, monitor) {
                 Ok(kernel) => return Ok(kernel),
                 Err(problem) => last = problem,
             }
@@ -54,7 +58,7 @@ pub(super) fn find(host: &Host, board: Board) -> Result<Kernel, Problem> {
     Err(last)
 }
 
-fn complete(place: &Path, name: &str, board: Board) -> Result<Kernel, Problem> {
+fn complete(place: &Path, name: &str, monitor: Monitor) -> Result<Kernel, Problem> {
     let release = name.trim_start_matches("vmlinuz-").to_owned();
     let image = place.join("boot").join(name);
     let image =
@@ -72,11 +76,12 @@ fn complete(place: &Path, name: &str, board: Board) -> Result<Kernel, Problem> {
     let mut files = Vec::new();
     collect(&folder.join("kernel"), &mut files, 0);
     let mut modules = Vec::new();
-    for (module, needed) in MODULES {
-        let (bus, other) = match board {
-            Board::Microvm => ("virtio_mmio", "virtio_pci"),
-            Board::Q35 => ("virtio_pci", "virtio_mmio"),
-        };
+    let (bus, other, channel): (_, _, &[_]) = match monitor {
+        Monitor::Qemu { board: Board::Microvm, .. } => ("virtio_mmio", "virtio_pci", &CONSOLE),
+        Monitor::Qemu { board: Board::Q35, .. } => ("virtio_pci", "virtio_mmio", &CONSOLE),
+        Monitor::Firecracker => ("virtio_mmio", "virtio_pci", &VSOCK),
+    };
+    for (module, needed) in FIRST.iter().chain(channel).chain(&LAST).copied() {
         // A bus that the board has not: loading its modules takes an emulated machine a tenth of a second.
         if module.starts_with(other) {
             continue;

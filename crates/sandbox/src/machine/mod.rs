@@ -1,11 +1,14 @@
 //! The microvm tier: a Linux of its own in a virtual machine, and a wall around the virtual machine monitor.
 //!
 //! ```text
-//!   executor ──▶ forker ──▶ wall (namespaces, own ids, own root, limits) ──▶ QEMU ──▶ guest kernel
-//!      ▲                                                                              │ /init: modules, mounts
-//!      │              two pipes = one virtio serial port                              ▼
-//!      └──────────────────────────────────────────────────────────────── init, sealed as in the namespace tier
+//!   executor ──▶ forker ──▶ wall (namespaces, own ids, own root, limits) ──▶ monitor ──▶ guest kernel
+//!      ▲                                                                                 │ /init: modules, mounts
+//!      │              two pipes = one virtio serial port, or one vsock                   ▼
+//!      └─────────────────────────────────────────────────────────────────── init, sealed as in the namespace tier
 //! ```
+//!
+//! The monitor is Firecracker where one is there and really starts a machine under KVM (`firecracker`), QEMU
+//! otherwise (`vmm`). Firecracker has no serial port of its own for a channel: see `relay`.
 //!
 //! Nothing of the host is served to the guest: its system is a read-only image, the workspace goes in as a file
 //! system image made by a tool in a sandbox of its own, and comes back as a stream of our own format on a raw
@@ -13,15 +16,20 @@
 
 mod archive;
 mod cache;
+mod firecracker;
 mod guest;
 mod image;
 mod initramfs;
 mod kernel;
+mod kvm;
 mod prepare;
+mod relay;
 mod unpack;
+mod vmlinux;
 mod vmm;
 
 pub(crate) use guest::run as run_guest;
+pub(crate) use kvm::Kvm;
 pub(crate) use prepare::{Wanted, prepare, probe_launch};
 pub(crate) use unpack::Results;
 pub(crate) use vmm::{Trees, limits, wait_for, wall};
@@ -32,6 +40,10 @@ use serde::{Deserialize, Serialize};
 
 /// First argument that makes this program the first process of a machine.
 pub(crate) const MACHINE_ARG: &str = "__machine";
+/// The argument after it where the channel is a vsock.
+const VSOCK_ARG: &str = "vsock";
+/// The port of the host's end of that, which the monitor turns into the name of a socket in the wall.
+const VSOCK_PORT: u32 = 1024;
 /// The call id under which the end of the collection is told.
 pub(crate) const COLLECT: u32 = u32::MAX;
 /// Memory of the monitor itself, beside the machine's.
@@ -59,13 +71,45 @@ pub(crate) enum Board {
     Q35,
 }
 
+/// The program that is the machine's hardware.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Monitor {
+    /// QEMU.
+    Qemu {
+        /// Its board.
+        board: Board,
+        /// What runs the guest's instructions.
+        accel: Accel,
+    },
+    /// Firecracker, which knows KVM only and has one board.
+    Firecracker,
+}
+
+impl Monitor {
+    /// As people call it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Monitor::Qemu { .. } => "QEMU",
+            Monitor::Firecracker => "Firecracker",
+        }
+    }
+
+    /// Whether the host's kernel runs the guest's instructions.
+    pub(crate) fn is_kvm(self) -> bool {
+        match self {
+            Monitor::Qemu { accel, .. } => accel == Accel::Kvm,
+            Monitor::Firecracker => true,
+        }
+    }
+}
+
 /// A machine to start. Every path is of a plain file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Vm {
-    pub(crate) qemu: PathBuf,
+    pub(crate) monitor: Monitor,
+    pub(crate) program: PathBuf,
     pub(crate) version: String,
-    pub(crate) accel: Accel,
-    pub(crate) board: Board,
     pub(crate) kernel: PathBuf,
     pub(crate) release: String,
     pub(crate) initramfs: PathBuf,
@@ -84,14 +128,27 @@ pub(crate) struct Vm {
 impl Vm {
     /// As the report names it.
     pub(crate) fn engine(&self) -> String {
-        let board = match self.board {
-            Board::Microvm => "microvm",
-            Board::Q35 => "q35",
+        let kind = match self.monitor {
+            Monitor::Qemu { board, accel } => {
+                let board = match board {
+                    Board::Microvm => "microvm",
+                    Board::Q35 => "q35",
+                };
+                let accel = match accel {
+                    Accel::Kvm => "kvm",
+                    Accel::Emulated => "emulated",
+                };
+                format!("{board} {accel}")
+            }
+            Monitor::Firecracker => "kvm".to_owned(),
         };
-        let accel = match self.accel {
-            Accel::Kvm => "kvm",
-            Accel::Emulated => "emulated",
-        };
-        format!("QEMU {} {board} {accel}, Linux {}", self.version, self.release)
+        format!("{} {} {kind}, Linux {}", self.monitor.name(), self.version, self.release)
+    }
+
+    /// The drives: name, image, whether the guest may write it.
+    fn drives(&self) -> impl Iterator<Item = (&'static str, &PathBuf, bool)> {
+        [("root", &self.root, false), ("work", &self.work, true), ("exchange", &self.exchange, true)]
+            .into_iter()
+            .filter_map(|(name, image, writing)| Some((name, image.as_ref()?, writing)))
     }
 }

@@ -2,19 +2,16 @@
 
 use std::fs::{self, File};
 use std::io::Write;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::cache::{self, Scratch};
 use super::guest::Handed;
-use super::{Accel, Board, Results, Vm, image, initramfs, kernel, vmm};
+use super::kvm::{self, Kvm};
+use super::{Accel, Board, Monitor, Results, Vm, firecracker, image, initramfs, kernel, vmlinux, vmm};
 use crate::launch::{Backend, Bounds, Launch, MONITOR_ID};
 use crate::problem::Problem;
-use crate::{Host, ready, sys};
-
-/// How long a machine under KVM may take to show that it starts. It takes a second where it works.
-const KVM_TRY: Duration = Duration::from_secs(6);
+use crate::{Host, sys};
 
 /// A machine to launch, and what its results need afterwards.
 pub(crate) struct Prepared {
@@ -28,47 +25,18 @@ pub(crate) struct Wanted<'a> {
     pub(crate) workspace: &'a Path,
     pub(crate) bounds: &'a Bounds,
     pub(crate) env: &'a [(String, String)],
-    /// Whether QEMU may play the processor itself.
+    /// Whether QEMU may be the processor, too.
     pub(crate) emulated: bool,
 }
 
 /// Finds and makes everything; a second one with the same system takes milliseconds.
 pub(crate) async fn prepare(host: &Host, wanted: Wanted<'_>) -> Result<Prepared, Problem> {
     let failed = |doing: &'static str| move |e: std::io::Error| Problem::Machine(format!("{doing}: {e}"));
-    let qemu = vmm::find().ok_or(Problem::NoQemu)?;
     if !cfg!(target_arch = "x86_64") {
         return Err(Problem::NoQemu);
     }
     let folder = cache::folder(host).map_err(failed("open the cache"))?;
-    let may_kvm = fs::OpenOptions::new().read(true).write(true).open("/dev/kvm").is_ok();
-    if !may_kvm && !wanted.emulated {
-        return Err(Problem::OnlyEmulated);
-    }
-    let (version, board) = about(host, &folder, &qemu).await?;
-    let kernel = kernel::find(host, board)?;
-    // The program that the forker is knows how to be a machine's first process; a test's own does not.
-    let program = PathBuf::from(format!("/proc/{}/exe", host.forker_id()));
-    let initramfs = initramfs::make(&folder, &kernel, &program).map_err(failed("make the initramfs"))?;
-    let tsc_khz = tsc_khz().await;
-    let mut vm = Vm {
-        version,
-        qemu,
-        accel: Accel::Emulated,
-        board,
-        kernel: kernel.image,
-        release: kernel.release,
-        initramfs,
-        root: None,
-        work: None,
-        exchange: None,
-        left_out: String::new(),
-        tsc_khz,
-    };
-    if may_kvm && kvm_works(host, &folder, &vm).await {
-        vm.accel = Accel::Kvm;
-    } else if !wanted.emulated {
-        return Err(Problem::OnlyEmulated);
-    }
+    let mut vm = choose(host, &folder, wanted.emulated).await?;
     vm.root = Some(image::root(host, &folder, wanted.rootfs).await?);
     if wanted.rootfs.is_none() {
         vm.left_out = image::LEFT_OUT_TOLD.to_owned();
@@ -97,23 +65,79 @@ fn exchange(scratch: &Scratch, wanted: &Wanted<'_>) -> std::io::Result<()> {
     file.set_len(size)
 }
 
-/// Whether a machine really starts under KVM here; a device node alone says nothing. Remembered until the host's
-/// kernel, QEMU or the guest's kernel change.
-async fn kvm_works(host: &Host, folder: &Path, vm: &Vm) -> bool {
-    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    let mut stamps: String = [&vm.qemu, &vm.kernel].map(|p| cache::stamp(p)).concat();
-    // Who may open it is often what is wrong, and mended without a reboot.
-    if let Ok(device) = fs::metadata("/dev/kvm") {
-        stamps.push_str(&format!("{:o} {}:{}", device.mode(), device.uid(), device.gid()));
+/// The machine that works here: under KVM by Firecracker, then by QEMU, each by really starting one; emulated only
+/// where that may be.
+async fn choose(host: &Host, folder: &Path, emulated: bool) -> Result<Vm, Problem> {
+    let (qemu, firecracker) = (vmm::find(), firecracker::find());
+    if qemu.is_none() && firecracker.is_none() {
+        return Err(Problem::NoQemu);
     }
-    let path = folder.join(format!("kvm-{}", cache::digest(&[boot.as_bytes(), stamps.as_bytes()])));
-    if let Ok(told) = fs::read_to_string(&path) {
-        return told == "works";
+    let mut kvm = kvm::access();
+    if kvm == Kvm::Open {
+        // The first that is wrong with Firecracker is told where nothing else is there to be used.
+        let mut wrong = None;
+        if let Some(program) = &firecracker {
+            match with_firecracker(host, folder, program).await {
+                Ok(vm) if kvm::works(host, folder, &vm).await => return Ok(vm),
+                Ok(_) => {}
+                Err(problem) => wrong = Some(problem),
+            }
+        }
+        if let Some(program) = &qemu {
+            let vm = with_qemu(host, folder, program, Accel::Kvm).await?;
+            if kvm::works(host, folder, &vm).await {
+                return Ok(vm);
+            }
+        } else if let Some(problem) = wrong {
+            return Err(problem);
+        }
+        kvm = Kvm::Broken;
     }
-    let vm = Vm { accel: Accel::Kvm, ..vm.clone() };
-    let works = matches!(tokio::time::timeout(KVM_TRY, ready::starts(vm, host)).await, Ok(Ok(())));
-    cache::remember(folder, &path, if works { "works" } else { "fails" });
-    works
+    match qemu {
+        Some(program) if emulated => with_qemu(host, folder, &program, Accel::Emulated).await,
+        Some(_) => Err(Problem::OnlyEmulated(kvm)),
+        None => Err(Problem::OnlyFirecracker(kvm)),
+    }
+}
+
+async fn with_qemu(host: &Host, folder: &Path, program: &Path, accel: Accel) -> Result<Vm, Problem> {
+    let (version, board) = about(host, folder, program).await?;
+    machine(host, folder, Monitor::Qemu { board, accel }, program, version).await
+}
+
+async fn with_firecracker(host: &Host, folder: &Path, program: &Path) -> Result<Vm, Problem> {
+    let version = firecracker::about(host, folder, program).await?;
+    let mut vm = machine(host, folder, Monitor::Firecracker, program, version).await?;
+    vm.kernel = vmlinux::make(host, folder, &vm.kernel).await?;
+    Ok(vm)
+}
+
+/// A machine without drives.
+async fn machine(
+    host: &Host,
+    folder: &Path,
+    monitor: Monitor,
+    program: &Path,
+    version: String,
+) -> Result<Vm, Problem> {
+    let kernel = kernel::find(host, monitor)?;
+    // The program that the forker is knows how to be a machine's first process; a test's own does not.
+    let init = PathBuf::from(format!("/proc/{}/exe", host.forker_id()));
+    let initramfs = initramfs::make(folder, &kernel, &init)
+        .map_err(|e| Problem::Machine(format!("make the initramfs: {e}")))?;
+    Ok(Vm {
+        monitor,
+        program: program.to_path_buf(),
+        version,
+        kernel: kernel.image,
+        release: kernel.release,
+        initramfs,
+        root: None,
+        work: None,
+        exchange: None,
+        left_out: String::new(),
+        tsc_khz: if monitor.is_kvm() { 0 } else { tsc_khz().await },
+    })
 }
 
 /// QEMU's own word for its version and the boards it offers, asked once.

@@ -1,12 +1,14 @@
-//! QEMU, and the wall around it: a root that holds it, its libraries, its firmware and the images, nothing else.
+//! QEMU, and the wall around a monitor: a root that holds it, its libraries, its firmware and the images, nothing
+//! else.
 
 use std::ffi::CString;
 use std::fs;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use super::{Accel, Board, MACHINE_ARG, MONITOR_THREADS, Vm};
+use super::relay::Ears;
+use super::{Accel, Board, MACHINE_ARG, MONITOR_THREADS, Monitor, Vm, firecracker};
 use crate::launch::{Bounds, Launch};
 use crate::sys::{self, Forbid, Fork};
 use crate::view;
@@ -14,11 +16,12 @@ use crate::view;
 /// Places where QEMU is looked for.
 const QEMU: [&str; 3] =
     ["/usr/bin/qemu-system-x86_64", "/usr/local/bin/qemu-system-x86_64", "/usr/libexec/qemu-kvm"];
-/// Where the wall has it; from here it finds its firmware and modules.
+/// Where the wall has QEMU; from here it finds its firmware and modules.
 const INSIDE: &str = "/usr/bin/qemu-system-x86_64";
-/// What a dynamic QEMU needs of the host, read-only; none of it holds a secret.
-const SHARED: [&str; 5] =
-    ["usr/lib64", "usr/lib/x86_64-linux-gnu", "usr/share/qemu", "usr/share/seabios", "usr/lib/ipxe"];
+/// What a dynamic program needs of the host, read-only; none of it holds a secret.
+const LIBRARIES: [&str; 2] = ["usr/lib64", "usr/lib/x86_64-linux-gnu"];
+/// What QEMU needs besides.
+const FIRMWARE: [&str; 3] = ["usr/share/qemu", "usr/share/seabios", "usr/lib/ipxe"];
 
 /// The QEMU of this machine.
 pub(super) fn find() -> Option<PathBuf> {
@@ -35,24 +38,25 @@ impl Trees {
             trees.push((at.to_owned(), view::tree(path, forbid)?));
             Ok(())
         };
-        for name in SHARED {
+        let shared: &[&[&str]] = match vm.monitor {
+            Monitor::Qemu { .. } => &[&LIBRARIES, &FIRMWARE],
+            Monitor::Firecracker if is_dynamic(&vm.program)? => &[&LIBRARIES],
+            Monitor::Firecracker => &[],
+        };
+        for name in shared.iter().copied().flatten() {
             let path = Path::new("/").join(name);
             if fs::symlink_metadata(&path).is_ok_and(|m| m.is_dir()) {
                 add(name, &path, Forbid::SuidDevWrite)?;
             }
         }
-        add(INSIDE.trim_start_matches('/'), &vm.qemu, Forbid::SuidDevWrite)?;
+        add(inside(vm.monitor).trim_start_matches('/'), &vm.program, Forbid::SuidDevWrite)?;
         add("images/kernel", &vm.kernel, Forbid::SuidDevWrite)?;
         add("images/initramfs", &vm.initramfs, Forbid::SuidDevWrite)?;
-        if let Some(root) = &vm.root {
-            add("images/root", root, Forbid::SuidDevWrite)?;
+        for (name, path, writing) in vm.drives() {
+            let forbid = if writing { Forbid::SuidDev } else { Forbid::SuidDevWrite };
+            add(&format!("images/{name}"), path, forbid)?;
         }
-        for (name, path) in [("images/work", &vm.work), ("images/exchange", &vm.exchange)] {
-            if let Some(path) = path {
-                add(name, path, Forbid::SuidDev)?;
-            }
-        }
-        if vm.accel == Accel::Kvm {
+        if vm.monitor.is_kvm() {
             trees.push(("dev/kvm".to_owned(), sys::detached_tree(c"/dev/kvm")?));
         }
         Ok(Trees(trees))
@@ -61,7 +65,7 @@ impl Trees {
 
 /// Builds the wall at `root`; the devices of every view are there already.
 pub(crate) fn wall(root: &Path, trees: &Trees) -> io::Result<()> {
-    for name in ["images", "usr/lib", "usr/bin", "usr/share", "var/tmp"] {
+    for name in ["images", "run", "usr/lib", "usr/bin", "usr/share", "var/tmp"] {
         fs::create_dir_all(root.join(name))?;
     }
     for (name, target) in [("lib", "usr/lib"), ("lib64", "usr/lib64")] {
@@ -79,28 +83,70 @@ pub(crate) fn wall(root: &Path, trees: &Trees) -> io::Result<()> {
     Ok(())
 }
 
-/// Runs in the wall as its first process: starts QEMU and reaps until it ends. Killing this process kills all.
+/// Where the wall has the monitor.
+fn inside(monitor: Monitor) -> &'static str {
+    match monitor {
+        Monitor::Qemu { .. } => INSIDE,
+        Monitor::Firecracker => firecracker::INSIDE,
+    }
+}
+
+/// Whether a program asks for a loader and libraries.
+fn is_dynamic(program: &Path) -> io::Result<bool> {
+    // The loader is named near the start, wherever a linker of our days puts it.
+    const INTERPRETER: u32 = 3;
+    let mut head = Vec::new();
+    fs::File::open(program)?.take(64 << 10).read_to_end(&mut head)?;
+    let number = |at: usize, size: usize| -> usize {
+        let bytes = head.get(at..at + size).unwrap_or_default();
+        bytes.iter().rev().fold(0, |sum: usize, b| sum.wrapping_mul(256).wrapping_add(usize::from(*b)))
+    };
+    let (headers, size, count) = (number(32, 8), number(54, 2), number(56, 2));
+    Ok((0..count)
+        .any(|n| number(headers.saturating_add(n * size).min(head.len()), 4) == INTERPRETER as usize))
+}
+
+/// Runs in the wall as its first process: starts the monitor and reaps until it ends. Killing this process kills
+/// all.
 pub(crate) fn wait_for(launch: &Launch, vm: &Vm, status: &mut impl Write) -> io::Result<i32> {
-    let argv: Vec<CString> =
-        arguments(vm, &launch.bounds).into_iter().filter_map(|s| CString::new(s).ok()).collect();
+    let (argv, ears) = match vm.monitor {
+        Monitor::Qemu { board, accel } => (arguments(vm, board, accel, &launch.bounds), None),
+        Monitor::Firecracker => {
+            fs::write(firecracker::CONFIG, firecracker::config(vm, &launch.bounds))?;
+            (firecracker::arguments(), Some(Ears::open()?))
+        }
+    };
+    let program = CString::new(inside(vm.monitor))?;
+    let argv: Vec<CString> = argv.into_iter().filter_map(|s| CString::new(s).ok()).collect();
     let env = [c"PATH=/usr/bin".to_owned(), c"HOME=/tmp".to_owned(), c"TMPDIR=/tmp".to_owned()];
     crate::inside::give_up_rights()?;
     let monitor = match sys::fork()? {
         Fork::Parent(pid) => pid,
         Fork::Child => {
             sys::close_from(3);
-            // The log once more, under a number that QEMU takes for a set of its own.
-            if sys::place_fd(2, 3).is_err() {
+            if monitor_streams(vm.monitor).is_err() {
                 sys::exit_now(127);
             }
             sys::default_signals();
             // Only a failure comes back; the executor hears of it through the log.
-            let error = sys::exec(&CString::new(INSIDE).unwrap_or_default(), &argv, &env);
-            writeln!(io::stderr(), "qemu: {error}").ok();
+            let error = sys::exec(&program, &argv, &env);
+            writeln!(io::stderr(), "{}: {error}", vm.monitor.name()).ok();
             sys::exit_now(127)
         }
     };
     status.write_all(b"+")?;
+    if let Some(ears) = ears {
+        let (relay, children) = ears.keep()?;
+        return relay.carry(&children, || {
+            sys::take_signals(&children)?;
+            while let Some(reaped) = sys::reap(false) {
+                if reaped.pid == monitor {
+                    return Ok(Some(code(reaped.ended)));
+                }
+            }
+            Ok(None)
+        });
+    }
     // The streams belong to QEMU alone now: a closed channel must be seen at both ends.
     let null = fs::OpenOptions::new().read(true).write(true).open("/dev/null")?;
     for number in 0..3 {
@@ -110,24 +156,42 @@ pub(crate) fn wait_for(launch: &Launch, vm: &Vm, status: &mut impl Write) -> io:
     std::mem::forget(null);
     while let Some(reaped) = sys::reap(true) {
         if reaped.pid == monitor {
-            return Ok(match reaped.ended {
-                crate::Ended::Exit(code) => code,
-                crate::Ended::Signal(signal) => 128 + signal,
-                crate::Ended::NotStarted(_) | crate::Ended::Unknown => 70,
-            });
+            return Ok(code(reaped.ended));
         }
     }
     Ok(70)
 }
 
+/// The streams as a monitor wants them.
+fn monitor_streams(monitor: Monitor) -> io::Result<()> {
+    match monitor {
+        // The log once more, under a number that QEMU takes for a set of its own.
+        Monitor::Qemu { .. } => sys::place_fd(2, 3),
+        // Its standard streams are the machine's serial line: nothing goes in, the log comes out.
+        Monitor::Firecracker => {
+            let null = fs::File::open("/dev/null")?;
+            sys::place_fd(null.as_raw_fd(), 0)?;
+            sys::place_fd(2, 1)
+        }
+    }
+}
+
+fn code(ended: crate::Ended) -> i32 {
+    match ended {
+        crate::Ended::Exit(code) => code,
+        crate::Ended::Signal(signal) => 128 + signal,
+        crate::Ended::NotStarted(_) | crate::Ended::Unknown => 70,
+    }
+}
+
 /// The command line. Nothing is probed, nothing of the user's configuration is read, no device is there that is
 /// not named here, and no network device is named.
-fn arguments(vm: &Vm, bounds: &Bounds) -> Vec<String> {
-    let (machine, device) = match vm.board {
+fn arguments(vm: &Vm, board: Board, accel: Accel, bounds: &Bounds) -> Vec<String> {
+    let (machine, device) = match board {
         Board::Microvm => ("microvm", "device"),
         Board::Q35 => ("q35", "pci"),
     };
-    let (accel, cpu, told) = match vm.accel {
+    let (accel, cpu, told) = match accel {
         Accel::Kvm => ("kvm", "host", String::new()),
         // No instruction is speculated on there. A machine that is emulated under load fails to measure its own clock, and hangs.
         Accel::Emulated => (
@@ -176,15 +240,10 @@ fn arguments(vm: &Vm, bounds: &Bounds) -> Vec<String> {
     option("-append", append);
     option("-device", format!("virtio-serial-{device}"));
     option("-device", "virtserialport,chardev=channel,name=oubliette".to_owned());
-    for (name, there, writing) in [
-        ("root", vm.root.is_some(), "readonly=on"),
-        ("work", vm.work.is_some(), "readonly=off,cache=unsafe"),
-        ("exchange", vm.exchange.is_some(), "readonly=off,cache=unsafe"),
-    ] {
-        if there {
-            option("-drive", format!("if=none,id={name},file=/images/{name},format=raw,{writing}"));
-            option("-device", format!("virtio-blk-{device},drive={name},serial={name}"));
-        }
+    for (name, _, writing) in vm.drives() {
+        let writing = if writing { "readonly=off,cache=unsafe" } else { "readonly=on" };
+        option("-drive", format!("if=none,id={name},file=/images/{name},format=raw,{writing}"));
+        option("-device", format!("virtio-blk-{device},drive={name},serial={name}"));
     }
     argv
 }
@@ -205,11 +264,10 @@ mod tests {
     #[test]
     fn every_drive_is_raw_by_name() {
         let path = || Some(PathBuf::from("/x"));
-        let mut vm = Vm {
+        let vm = Vm {
             version: String::new(),
-            qemu: "/x".into(),
-            accel: Accel::Emulated,
-            board: Board::Microvm,
+            monitor: Monitor::Qemu { board: Board::Microvm, accel: Accel::Emulated },
+            program: "/x".into(),
             kernel: "/x".into(),
             release: String::new(),
             initramfs: "/x".into(),
@@ -220,8 +278,8 @@ mod tests {
             tsc_khz: 1,
         };
         for board in [Board::Microvm, Board::Q35] {
-            vm.board = board;
-            let argv = arguments(&vm, &crate::machine::probe_launch(vm.clone()).bounds);
+            let argv =
+                arguments(&vm, board, Accel::Emulated, &crate::machine::probe_launch(vm.clone()).bounds);
             let drives: Vec<&String> = argv.iter().filter(|a| a.starts_with("if=none")).collect();
             assert_eq!(drives.len(), 3);
             assert!(drives.iter().all(|d| d.contains(",format=raw,")), "{drives:?}");

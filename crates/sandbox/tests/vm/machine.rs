@@ -11,7 +11,8 @@ use crate::{Inside, own};
 fn the_report_says_which_machine_it_was_and_every_layer_holds() {
     let inside = Inside::new(Tier::Microvm);
     let report = inside.running().report();
-    assert!(report.engine.starts_with("QEMU ") && report.engine.contains(", Linux "), "{}", report.engine);
+    let known = ["QEMU ", "Firecracker "].iter().any(|name| report.engine.starts_with(name));
+    assert!(known && report.engine.contains(", Linux "), "{}", report.engine);
     assert!(report.engine.contains(" kvm,") || report.engine.contains(" emulated,"), "{}", report.engine);
     let missing: Vec<_> = report.layers.iter().filter(|l| l.state == LayerState::None).collect();
     assert!(missing.is_empty(), "{missing:?}");
@@ -116,14 +117,17 @@ fn r57_a_machine_that_does_not_start_is_a_refusal() {
     assert!(refused.contains("the tier `microvm` does not work here"), "{refused}");
 }
 
-/// From outside: QEMU runs as nobody special, without capabilities, in a network of its own.
+/// From outside: the monitor runs as nobody special, without capabilities, in a network of its own.
 #[test]
 fn the_monitor_is_behind_a_wall() {
     let inside = Inside::new(Tier::Microvm);
     let below = crate::teardown::descendants(inside.host.forker_id());
     let monitor = below
         .iter()
-        .find(|pid| std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|c| c.starts_with("qemu")))
+        .find(|pid| {
+            let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+            name.starts_with("qemu") || name.starts_with("firecracker")
+        })
         .unwrap();
     let status = std::fs::read_to_string(format!("/proc/{monitor}/status")).unwrap();
     let field = |name: &str| {

@@ -26,7 +26,12 @@ pub(crate) fn doctor(args: &Doctor) -> anyhow::Result<ExitCode> {
     } else {
         for probe in &probes {
             match (&probe.report, &probe.problem) {
-                (Some(report), _) => render::report(report),
+                (Some(report), problem) => {
+                    render::report(report);
+                    if let Some(problem) = problem {
+                        render::line(&format!("  not what `auto` takes: {}", render::shown(problem)));
+                    }
+                }
                 (None, problem) => {
                     let problem = problem.as_deref().unwrap_or("not tried");
                     render::line(&format!("tier {}: {}", probe.tier, render::shown(problem)));

@@ -232,7 +232,7 @@ impl Forker {
         }
         self.boxes.insert(launch.id, child);
         match told {
-            Ok(()) => Ok(Tell::Launched { id: launch.id, namespaces: seen, cgroup: cgroup_seen, ids }),
+            Ok(()) => Ok(Tell::Launched { id: launch.id, pid, namespaces: seen, cgroup: cgroup_seen, ids }),
             Err(doing) => {
                 let doing = if doing.is_empty() { "it ended without a word".to_owned() } else { doing };
                 Err(doing)

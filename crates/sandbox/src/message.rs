@@ -40,6 +40,8 @@ pub(crate) enum Tell {
     Launched {
         /// Which.
         id: u64,
+        /// Its first process.
+        pid: i32,
         /// Namespaces that differ from the executor's.
         namespaces: Vec<String>,
         /// The cgroup it is in, controller by controller; or why there is none.

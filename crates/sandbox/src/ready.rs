@@ -74,7 +74,7 @@ pub(crate) async fn launch(
     // From here on the sandbox is ended by dropping this, on every way out.
     let lease = Lease { host: host.clone(), id };
     let seen = match tells.recv().await {
-        Some(Tell::Launched { namespaces, cgroup, ids, .. }) => Outside { namespaces, cgroup, ids },
+        Some(Tell::Launched { pid, namespaces, cgroup, ids, .. }) => Outside { pid, namespaces, cgroup, ids },
         Some(Tell::Failed { doing, .. }) => return Err(Problem::Start(doing)),
         Some(Tell::Gone { status, .. }) => {
             return Err(Problem::Start(format!("it ended at once with status {status}")));
@@ -112,6 +112,7 @@ pub(crate) async fn launch(
 
 /// What was seen from outside.
 struct Outside {
+    pid: i32,
     namespaces: Vec<String>,
     cgroup: CgroupSeen,
     ids: (u32, u32, u32),
@@ -263,6 +264,15 @@ fn layers(tier: Tier, backend: &Backend, seen: &Outside, hello: &Hello, bounds: 
             monitor != 0,
             format!("{} is host {monitor}; {count} id(s) mapped", vm.monitor.name()),
         ));
+        // Whoever built it decided whether it has one.
+        let (all, detail) = match machine::filtered_threads(seen.pid) {
+            Some((filtered, all)) => (
+                filtered == all && all > 0,
+                format!("{}'s own seccomp filter, in {filtered} of {all} threads", vm.monitor.name()),
+            ),
+            None => (false, "the monitor cannot be looked at".to_owned()),
+        };
+        layers.push(layer("monitor-filter", all, detail));
         let nobody = hello.uid != 0 && hello.gid != 0;
         layers.push(layer("ids", nobody, format!("guest {}:{} of its own kernel", hello.uid, hello.gid)));
     } else {

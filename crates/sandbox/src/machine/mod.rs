@@ -32,7 +32,7 @@ pub(crate) use guest::run as run_guest;
 pub(crate) use kvm::Kvm;
 pub(crate) use prepare::{Wanted, prepare, probe_launch};
 pub(crate) use unpack::Results;
-pub(crate) use vmm::{Trees, limits, wait_for, wall};
+pub(crate) use vmm::{Trees, filtered_threads, limits, wait_for, wall};
 
 use std::path::PathBuf;
 

@@ -248,6 +248,20 @@ fn arguments(vm: &Vm, board: Board, accel: Accel, bounds: &Bounds) -> Vec<String
     argv
 }
 
+/// How many threads of the monitor have a seccomp filter, of how many; by the number of the wall's first process.
+pub(crate) fn filtered_threads(first: i32) -> Option<(usize, usize)> {
+    let children = fs::read_to_string(format!("/proc/{first}/task/{first}/children")).ok()?;
+    let monitor = children.split_whitespace().next()?;
+    let states: Vec<bool> = fs::read_dir(format!("/proc/{monitor}/task"))
+        .ok()?
+        .flatten()
+        // One that ended just now has no state.
+        .filter_map(|thread| fs::read_to_string(thread.path().join("status")).ok())
+        .map(|status| status.lines().any(|line| line.split_whitespace().eq(["Seccomp:", "2"])))
+        .collect();
+    Some((states.iter().filter(|filtered| **filtered).count(), states.len()))
+}
+
 /// Bounds of the monitor's own process.
 pub(crate) fn limits(bounds: &Bounds) -> io::Result<()> {
     sys::set_limit(libc::RLIMIT_NPROC, MONITOR_THREADS, MONITOR_THREADS)?;

@@ -103,6 +103,9 @@ fn r57_a_machine_that_does_not_start_is_a_refusal() {
         "virtio_console",
         "ext4",
         "squashfs",
+        "vsock",
+        "vmw_vsock_virtio_transport_common",
+        "vmw_vsock_virtio_transport",
     ] {
         std::fs::write(at("lib/modules/broken/kernel").join(format!("{module}.ko")), "").unwrap();
     }

@@ -1,7 +1,9 @@
 //! Test tools: a scripted model server, a guard over the host's files, declared abilities. Never shipped.
 
+mod bubblewrap;
 mod model;
 mod tree;
 
+pub use bubblewrap::{bubblewrap, give_to_bubblewrap};
 pub use model::{Reply, Script, ScriptedModel, Seen};
 pub use tree::Tree;

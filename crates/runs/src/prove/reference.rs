@@ -5,9 +5,9 @@
 //! when something on the list is held after all.
 
 use std::io::Read;
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -16,8 +16,6 @@ use super::{
     Attack, Corpus, Said, corpus,
     outside::{self, Outside},
 };
-
-const ORDINARY: u32 = 65534;
 
 /// What bubblewrap lets, and why.
 const LETS: &[(&str, &str)] = &[
@@ -64,42 +62,10 @@ enum Answer {
 
 /// A program of the corpus in a bubblewrap that unshares, drops and hides what the tier `namespace` does.
 fn in_bubblewrap(workspace: &Path, program: &str, facts: &Value, longest: Duration) -> (String, bool) {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the reference is a process of this test, not of the product"
-    )]
-    let mut command = Command::new("/usr/bin/setpriv");
-    if rustix::process::geteuid().is_root() {
-        let id = ORDINARY.to_string();
-        command.args(["--reuid", &id, "--regid", &id, "--clear-groups"]);
-    }
-    command.args([
-        "/usr/bin/bwrap",
-        "--unshare-all",
-        "--die-with-parent",
-        "--new-session",
-        "--cap-drop",
-        "ALL",
-    ]);
-    command.args(["--uid", "1000", "--gid", "1000", "--hostname", "sandbox", "--clearenv"]);
-    command.args(["--ro-bind", "/usr", "/usr", "--proc", "/proc", "--dev", "/dev", "--tmpfs", "/tmp"]);
-    for (target, name) in
-        [("usr/bin", "/bin"), ("usr/sbin", "/sbin"), ("usr/lib", "/lib"), ("usr/lib64", "/lib64")]
-    {
-        command.args(["--symlink", target, name]);
-    }
-    command.arg("--bind").arg(workspace).args(["/workspace", "--chdir", "/workspace", "--remount-ro", "/"]);
-    for (name, value) in [("PATH", "/usr/bin:/bin"), ("HOME", "/tmp"), ("TMPDIR", "/tmp")] {
-        command.args(["--setenv", name, value]);
-    }
+    let mut command = testkit::bubblewrap(workspace, rustix::process::geteuid().is_root());
     command.args(["/usr/bin/python3", "-c", &corpus::program(program), &facts.to_string()]);
-    let mut child = command
-        .env_clear()
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     drop(child.stdin.take());
     let began = Instant::now();
     let status = loop {
@@ -122,9 +88,7 @@ fn attacked(attack: &Attack, folder: &Path, around: &Outside) -> Answer {
     let workspaces = ["one", "two"].map(|name| folder.join(name));
     for workspace in &workspaces {
         std::fs::create_dir_all(workspace).unwrap();
-        if rustix::process::geteuid().is_root() {
-            chown(workspace, Some(ORDINARY), Some(ORDINARY)).unwrap();
-        }
+        testkit::give_to_bubblewrap(workspace, rustix::process::geteuid().is_root());
     }
     let mut facts = around.facts();
     facts["where"] = "bubblewrap".into();
@@ -155,10 +119,6 @@ fn attacked(attack: &Attack, folder: &Path, around: &Outside) -> Answer {
 
 #[test]
 fn bubblewrap_holds_what_is_expected_of_it_and_nothing_less() {
-    assert!(
-        Path::new("/usr/bin/bwrap").exists(),
-        "bubblewrap is not installed: run the tests by scripts/test"
-    );
     let folder = tempfile::tempdir().unwrap();
     std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o711)).unwrap();
     let mut wrong = Vec::new();

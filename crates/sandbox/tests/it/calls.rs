@@ -12,6 +12,7 @@ const OTHERS: &str = "for p in /proc/[0-9]*; do r=$(tr '\\0' ' ' <$p/cmdline 2>/
     case \"$r\" in *'for p in'*|*__init*|*__forker*|*__machine*|'') ;; *) echo \"$r\";; esac; done";
 
 on_every_tier! {
+    bubblewrap(holds)
     fn exit_status_and_both_streams_come_back_apart(inside: &Inside) {
         let ran = inside.sh("echo out; echo err >&2; exit 7");
         assert_eq!((ran.outcome.ended, ran.outcome.stopped_by), (Ended::Exit(7), StoppedBy::Exit));
@@ -19,16 +20,19 @@ on_every_tier! {
         assert_eq!((ran.outcome.stdout_bytes, ran.outcome.stderr_bytes), (4, 4));
     }
 
+    bubblewrap(differs: "a signal is told as an exit of 128 and more")
     fn a_signal_is_told_as_a_signal(inside: &Inside) {
         let ran = inside.sh("kill -SEGV $$");
         assert_eq!((ran.outcome.ended, ran.outcome.stopped_by), (Ended::Signal(11), StoppedBy::Signal));
     }
 
+    bubblewrap(holds)
     fn an_exit_status_of_137_is_not_taken_for_a_kill(inside: &Inside) {
         let ran = inside.sh("exit 137");
         assert_eq!((ran.outcome.ended, ran.outcome.stopped_by), (Ended::Exit(137), StoppedBy::Exit));
     }
 
+    bubblewrap(differs: "it says so itself, with an exit status of 1")
     fn a_program_that_does_not_exist_is_told_like_a_shell_tells_it(inside: &Inside) {
         let argv = vec!["no-such-program".to_owned()];
         let job = Job::Exec { argv, env: Vec::new(), cwd: None };
@@ -37,6 +41,7 @@ on_every_tier! {
         assert!(ran.err.contains("no-such-program: No such file"), "{}", ran.err);
     }
 
+    bubblewrap(holds)
     fn standard_input_ends(inside: &Inside) {
         let ran = inside.sh("read -r a; echo \"got:[$a]\"; cat; echo eof");
         assert_eq!(ran.out, "got:[]\neof\n");
@@ -44,6 +49,7 @@ on_every_tier! {
         assert_eq!(ran.out, "given");
     }
 
+    bubblewrap(holds)
     fn a_large_standard_input_that_nobody_reads_does_not_hang(inside: &Inside) {
         let ran = inside.call(shell("echo done"), &vec![b'x'; 1 << 20], Duration::from_secs(20), 1 << 20);
         assert_eq!(ran.out, "done\n");

@@ -14,6 +14,7 @@ pub(crate) struct Inside {
     pub(crate) host: Host,
     pub(crate) tier: Tier,
     folder: TempDir,
+    reference: bool,
 }
 
 /// A call that ended, with its output.
@@ -63,6 +64,23 @@ impl Inside {
         Inside::with(tier, |_| {})
     }
 
+    /// No sandbox of ours: bubblewrap, for the claims that it can be asked.
+    pub(crate) fn in_bubblewrap() -> Inside {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o711)).unwrap();
+        let workspace = folder.path().join("workspace");
+        std::fs::create_dir(&workspace).unwrap();
+        testkit::give_to_bubblewrap(&workspace, sandbox::guest_owner().is_some());
+        Inside {
+            runtime: runtime(),
+            running: None,
+            host: host(),
+            tier: Tier::Namespace,
+            folder,
+            reference: true,
+        }
+    }
+
     pub(crate) fn with(tier: Tier, change: impl FnOnce(&mut Plan)) -> Inside {
         let folder = tempfile::tempdir().unwrap();
         // The confined tier has no view of its own: its unprivileged id must find the way.
@@ -75,11 +93,17 @@ impl Inside {
         let mut plan = plan(tier, &workspace);
         change(&mut plan);
         let running = runtime.block_on(async { plan.ready(&host).await.unwrap().start() });
-        Inside { runtime, running: Some(running), host, tier, folder }
+        Inside { runtime, running: Some(running), host, tier, folder, reference: false }
     }
 
     pub(crate) fn running(&self) -> &Running {
         self.running.as_ref().unwrap()
+    }
+
+    /// Whether the report promises this layer in full.
+    pub(crate) fn holds(&self, layer: &str) -> bool {
+        let full = |l: &sandbox::Layer| l.name == layer && l.state == sandbox::LayerState::Full;
+        self.running().report().layers.iter().any(full)
     }
 
     /// Whether what the guest does to its workspace is seen outside only at the end.
@@ -111,6 +135,9 @@ impl Inside {
     }
 
     pub(crate) fn call(&self, job: Job, stdin: &[u8], timeout: Duration, output: u64) -> Ran {
+        if self.reference {
+            return in_bubblewrap(&self.workspace(), job, stdin);
+        }
         let (_give, cancel) = Cancel::new();
         let call = Call { job, stdin: stdin.to_vec(), timeout, output };
         self.call_with(&call, &cancel)
@@ -169,4 +196,33 @@ pub(crate) fn own(path: &Path) {
 pub(crate) fn shell(line: &str) -> Job {
     let argv = ["sh", "-c", line].map(str::to_owned).to_vec();
     Job::Exec { argv, env: Vec::new(), cwd: None }
+}
+
+/// One command in bubblewrap; every one has a sandbox of its own.
+fn in_bubblewrap(workspace: &Path, job: Job, stdin: &[u8]) -> Ran {
+    use std::io::Write;
+    use std::os::unix::process::ExitStatusExt;
+    let Job::Exec { argv, .. } = job else { panic!("bubblewrap has no tools for files") };
+    let mut command = testkit::bubblewrap(workspace, sandbox::guest_owner().is_some());
+    command.args(&argv);
+    let pipe = std::process::Stdio::piped;
+    let mut child = command.stdin(pipe()).stdout(pipe()).stderr(pipe()).spawn().unwrap();
+    // Who does not read it has ended before.
+    child.stdin.take().unwrap().write_all(stdin).ok();
+    let done = child.wait_with_output().unwrap();
+    let (ended, stopped_by) = match (done.status.code(), done.status.signal()) {
+        (Some(code), _) => (sandbox::Ended::Exit(code), policy::StoppedBy::Exit),
+        (None, signal) => (sandbox::Ended::Signal(signal.unwrap()), policy::StoppedBy::Signal),
+    };
+    let outcome = Outcome {
+        ended,
+        stopped_by,
+        usage: sandbox::Usage::default(),
+        duration_ms: 0,
+        stdout_bytes: u64::try_from(done.stdout.len()).unwrap(),
+        stderr_bytes: u64::try_from(done.stderr.len()).unwrap(),
+        background: 0,
+    };
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    Ran { outcome, out: text(done.stdout), err: text(done.stderr) }
 }

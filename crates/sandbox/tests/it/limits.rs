@@ -3,13 +3,9 @@
 use std::time::Duration;
 
 use policy::{StoppedBy, Tier};
-use sandbox::{Ended, LayerState};
+use sandbox::Ended;
 
 use crate::{Inside, on_every_tier, shell};
-
-fn holds(inside: &Inside, layer: &str) -> bool {
-    inside.running().report().layers.iter().any(|l| l.name == layer && l.state == LayerState::Full)
-}
 
 #[test]
 fn r38_a_memory_bomb_dies_and_is_told_as_memory() {
@@ -17,29 +13,9 @@ fn r38_a_memory_bomb_dies_and_is_told_as_memory() {
     let ran = inside.python("b=[]\nfor _ in range(60): b.append(bytearray(16<<20))\nprint('all')");
     assert!(!ran.out.contains("all"));
     // Where no cgroup counts, the program's own allocation fails instead, and the report said so.
-    let expected = if holds(&inside, "memory") { StoppedBy::Memory } else { StoppedBy::Exit };
+    let expected = if inside.holds("memory") { StoppedBy::Memory } else { StoppedBy::Exit };
     assert_eq!(ran.outcome.stopped_by, expected, "{:?}", ran.outcome);
     assert_eq!(inside.sh("echo alive").out, "alive\n");
-}
-
-on_every_tier! {
-    not_confined("`ps` needs /proc; `confined.rs` counts from outside")
-    fn r39_a_fork_bomb_is_held_and_everything_of_it_dies(inside: &Inside) {
-        let inside = &Inside::with(inside.tier, |plan| plan.limits.processes = 40);
-        // Bounded: 400 sleepers at the most.
-        let bomb = "i=0; while [ $i -lt 400 ]; do sleep 20 & i=$((i+1)); done; wait";
-        let ran = inside.call(shell(bomb), b"", Duration::from_secs(15), 1 << 20);
-        assert_ne!(ran.outcome.ended, Ended::Exit(0), "{:?}", ran.outcome);
-        assert_eq!(inside.sh("ps ax | grep -c 'slee[p] 20'").out.trim(), "0");
-    }
-
-    not_confined("the private folder lies on the disk of the run and is bounded by file only")
-    fn a_full_tmp_is_an_error_of_the_program_only(inside: &Inside) {
-        let inside = &Inside::with(inside.tier, |plan| plan.limits.tmp = 16 << 20);
-        let ran = inside.sh("head -c 64m /dev/zero > /tmp/big; wc -c < /tmp/big");
-        assert!(ran.out.trim().parse::<u64>().unwrap() <= 16 << 20, "{}", ran.out);
-        assert_eq!(inside.sh("echo alive").out, "alive\n");
-    }
 }
 
 #[test]
@@ -62,7 +38,7 @@ fn memory_that_no_process_owns_is_refused_where_no_cgroup_counts_it() {
     let inside = Inside::new(Tier::Namespace);
     let ran = inside
         .python("import os\ntry: os.memfd_create('x'); print('made')\nexcept OSError: print('refused')");
-    let expected = if holds(&inside, "memory") { "made\n" } else { "refused\n" };
+    let expected = if inside.holds("memory") { "made\n" } else { "refused\n" };
     assert_eq!(ran.out, expected);
 }
 
@@ -72,7 +48,7 @@ fn kernel_memory_of_semaphores_and_messages_is_refused_where_no_cgroup_counts_it
     let ran = inside.python(
         "import ctypes\nl=ctypes.CDLL(None)\nprint(l.semget(0,1,0o600) >= 0, l.msgget(0,0o600) >= 0)",
     );
-    let expected = if holds(&inside, "memory") { "True True\n" } else { "False False\n" };
+    let expected = if inside.holds("memory") { "True True\n" } else { "False False\n" };
     assert_eq!(ran.out, expected);
 }
 
@@ -92,48 +68,6 @@ fn the_wall_clock_of_the_sandbox_ends_a_call_that_had_more_time() {
     let ran = inside.call(shell("sleep 60"), b"", Duration::from_secs(50), 99);
     assert_eq!(ran.outcome.stopped_by, StoppedBy::Timeout);
     assert!(ran.outcome.duration_ms < 10_000, "{:?}", ran.outcome);
-}
-
-on_every_tier! {
-    fn r37_a_guest_has_no_more_processors_than_allowed(inside: &Inside) {
-        let inside = &Inside::with(inside.tier, |plan| plan.limits.cores = 1);
-        // Two busy loops side by side, bounded; what the host gives them counts, not what an engine says.
-        let burn = "for i in 1 2; do timeout 8 sh -c 'while :; do :; done' >/dev/null 2>&1 </dev/null & done";
-        assert_eq!(inside.sh(burn).outcome.ended, Ended::Exit(0));
-        let forker = inside.host.forker_id();
-        let (began, before) = (std::time::Instant::now(), crate::teardown::ticks_below(forker));
-        inside.sh("sleep 2");
-        let busy = u128::from(crate::teardown::ticks_below(forker) - before) * 10;
-        let wall = began.elapsed().as_millis();
-        assert!(busy < wall * 13 / 10, "{busy} ms busy in {wall} ms");
-        // What else the machine does may leave it little, and a container's share is one for all that is in it.
-        assert!(busy > wall / 50, "the look from outside sees nothing: {busy} ms in {wall} ms");
-    }
-}
-
-on_every_tier! {
-    not_confined("its /tmp is a folder of the host, not memory")
-    fn r38_memory_that_no_program_holds_is_told_as_memory_all_the_same(inside: &Inside) {
-        let inside = &Inside::with(inside.tier, |plan| plan.limits.memory = 96 << 20);
-        if holds(inside, "memory") {
-            let ran = inside.sh("head -c 200000000 /dev/zero > /tmp/big; echo alive");
-            assert_eq!(ran.outcome.stopped_by, StoppedBy::Memory, "{:?}", ran.outcome);
-        }
-    }
-}
-
-on_every_tier! {
-    /// With a cgroup or without one, on an engine that knows limits of data segments and on one that does not.
-    fn r38_the_memory_of_many_processes_together_is_held(inside: &Inside) {
-        let inside = &Inside::with(inside.tier, |plan| plan.limits.memory = 192 << 20);
-        let bomb = "import os,sys,time
-for _ in range(6):
-    if os.fork()==0:
-        b=bytearray(64<<20); time.sleep(3); os._exit(0)
-sys.exit(max(os.wait()[1] for _ in range(6)) and 1)";
-        let ran = inside.python(bomb);
-        assert_eq!(ran.outcome.stopped_by, StoppedBy::Memory, "{:?}", ran.outcome);
-    }
 }
 
 /// R40: during a bomb the host goes on answering. How much slower is told; the bound is coarse, because other things
@@ -182,4 +116,17 @@ fn r40_the_host_answers_while_a_bomb_goes_off_inside() {
     });
     let ratio = busy.as_secs_f64() / idle.as_secs_f64();
     assert!(worst < Duration::from_secs(10), "{idle:?} became {busy:?} ({ratio:.1}x), at worst {worst:?}");
+}
+
+on_every_tier! {
+    /// Not asked of a machine: before its kernel kills, it gives up and fetches file pages over and over, which under
+    /// emulation takes longer than the call may, and then it is told as a timeout.
+    not_confined("its /tmp is a folder of the host, not memory")
+    fn r38_memory_that_no_program_holds_is_told_as_memory_all_the_same(inside: &Inside) {
+        let inside = &Inside::with(inside.tier, |plan| plan.limits.memory = 96 << 20);
+        if inside.holds("memory") {
+            let ran = inside.sh("head -c 200000000 /dev/zero > /tmp/big; echo alive");
+            assert_eq!(ran.outcome.stopped_by, StoppedBy::Memory, "{:?}", ran.outcome);
+        }
+    }
 }

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
 
 mod absent;
+mod bounds;
 mod calls;
 mod confined;
 mod files;
@@ -25,9 +26,12 @@ pub(crate) use inside::{Inside, helper, host, own, plan, runtime, shell};
 pub(crate) const TIERS: [policy::Tier; 3] =
     [policy::Tier::Confined, policy::Tier::Namespace, policy::Tier::Gvisor];
 
-/// Runs a claim on each tier, as a test of its own. A claim that the confined tier cannot make says why not.
+/// Runs a claim on each tier, as a test of its own. A claim that the confined tier cannot make says why not. Those of
+/// one command and what it sees are asked of bubblewrap too, as the reference: `bubblewrap(holds)`, or
+/// `bubblewrap(differs: "why")`, and then it must. The others are about calls that live on, bounds, or tools for
+/// files, which it has not.
 macro_rules! on_every_tier {
-    ($($(#[$doc:meta])* $(not_confined($why:literal))? fn $claim:ident($inside:ident: &Inside) $body:block)*) => {$(
+    ($($(#[$doc:meta])* $(not_confined($why:literal))? $(bubblewrap($($reference:tt)*))? fn $claim:ident($inside:ident: &Inside) $body:block)*) => {$(
         $(#[$doc])*
         fn $claim($inside: &crate::Inside) $body
 
@@ -43,6 +47,7 @@ macro_rules! on_every_tier {
             }
 
             crate::on_confined!($claim $($why)?);
+            $(crate::on_bubblewrap!($claim $($reference)*);)?
         }
     )*};
 }
@@ -57,5 +62,22 @@ macro_rules! on_confined {
         const _: &str = $why;
     };
 }
+macro_rules! on_bubblewrap {
+    ($claim:ident holds) => {
+        #[test]
+        fn bubblewrap() {
+            super::$claim(&crate::Inside::in_bubblewrap());
+        }
+    };
+    ($claim:ident differs: $why:literal) => {
+        #[test]
+        #[should_panic]
+        fn bubblewrap() {
+            const _: &str = $why;
+            super::$claim(&crate::Inside::in_bubblewrap());
+        }
+    };
+}
+pub(crate) use on_bubblewrap;
 pub(crate) use on_confined;
 pub(crate) use on_every_tier;

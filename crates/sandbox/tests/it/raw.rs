@@ -38,6 +38,7 @@ fn connects(port: u16) -> Vec<u8> {
 
 on_every_tier! {
     /// R48: no library is asked, so only a wall below the program can hold it.
+    bubblewrap(holds)
     fn r48_a_static_program_that_calls_the_kernel_itself_reaches_nothing(inside: &Inside) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let path = inside.workspace().join("raw");

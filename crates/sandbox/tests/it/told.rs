@@ -47,12 +47,14 @@ os._exit(max(os.wait()[1] for _ in range(6)) and 1)");
         assert_eq!(ran.outcome.stopped_by, StoppedBy::Disk, "{:?} {}", ran.outcome, ran.err);
     }
 
+    bubblewrap(differs: "a signal is told as an exit of 128 and more")
     fn a_crash_is_told_as_a_signal(inside: &Inside) {
         let ran = inside.sh("kill -SEGV $$");
         assert_eq!((ran.outcome.stopped_by, ran.outcome.ended), (StoppedBy::Signal, Ended::Signal(11)));
     }
 
     /// R56 of the words: 137 is what a shell says of a killed program, and what any program may say of itself.
+    bubblewrap(holds)
     fn an_exit_code_of_137_is_an_exit(inside: &Inside) {
         let ran = inside.sh("echo 'Killed: out of memory'; exit 137");
         assert_eq!((ran.outcome.stopped_by, ran.outcome.ended), (StoppedBy::Exit, Ended::Exit(137)));

@@ -6,6 +6,7 @@ use crate::{Inside, on_every_tier};
 
 on_every_tier! {
     not_confined("names can be seen without a mount namespace; `confined.rs` shows that contents cannot")
+    bubblewrap(holds)
     fn r23_nothing_of_the_hosts_secrets_exists(inside: &Inside) {
         let line = "for f in /etc/shadow /etc/gshadow /etc/sudoers /etc/ssh /root/.ssh /root/.bashrc /home/* \
             /run/docker.sock /var/run/docker.sock /run/containerd /run/user /var/lib /var/log /boot /opt /srv /mnt \
@@ -14,6 +15,7 @@ on_every_tier! {
         assert_eq!(ran.out, "/root:\n\n/run:\n", "{}", ran.err);
     }
 
+    bubblewrap(holds)
     fn r20_the_host_beside_the_workspace_is_absent(inside: &Inside) {
         std::fs::write(inside.outside().join("loot"), "CANARY").unwrap();
         let path = inside.outside().display().to_string();
@@ -22,6 +24,7 @@ on_every_tier! {
     }
 
     not_confined("two places, under their real names; see `confined.rs`")
+    bubblewrap(holds)
     fn r24_only_three_places_can_be_written(inside: &Inside) {
         let line = "for d in / /usr /usr/bin /usr/local /etc /bin /lib /home /root /run /var /proc /sys /dev /workspace \
             /tmp /dev/shm \"$HOME\"; do (echo x > $d/.w) 2>/dev/null && echo $d; done";
@@ -36,6 +39,7 @@ on_every_tier! {
     }
 
     not_confined("/proc/self/status is closed; `confined.rs` asks the kernel directly")
+    bubblewrap(holds)
     fn r30_the_guest_is_nobody_special_and_can_become_nobody_else(inside: &Inside) {
         let status = inside.sh("cat /proc/self/status").out;
         for set in ["CapInh", "CapPrm", "CapEff", "CapBnd"] {
@@ -49,6 +53,7 @@ on_every_tier! {
     }
 
     not_confined("no socket can be made, loopback included")
+    bubblewrap(holds)
     fn r45_only_loopback_exists_and_it_works(inside: &Inside) {
         let devices = inside.sh("tail -n +3 /proc/net/dev | cut -d: -f1").out;
         assert_eq!(devices.trim(), "lo");
@@ -61,6 +66,7 @@ for f,h in ((socket.AF_INET,'127.0.0.1'),(socket.AF_INET6,'::1')):
     /// With a listener on the host that would answer, on TCP, on a path and on an abstract name.
     /// Nor by the sockets of the host's services, by name or path (bug class D-18).
     not_confined("`confined.rs` has it with path sockets, which this tier closes as well")
+    bubblewrap(differs: "no filter: sockets that lead to the hypervisor")
     fn r12_nothing_on_the_host_can_be_reached(inside: &Inside) {
         let tcp = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = tcp.local_addr().unwrap().port();
@@ -150,6 +156,7 @@ print(socket.gethostname() in ('sandbox',), found)";
     }
 
     not_confined("no shared memory (multiprocessing), / cannot be listed; `confined.rs` has the rest")
+    bubblewrap(holds)
     fn ordinary_programs_work(inside: &Inside) {
         let line = "set -e; ls -la / >/dev/null; stat /usr >/dev/null; du -s /workspace >/dev/null; ln -s x l; ls -l l; \
             touch \"$HOME/.probe\"; d=$(mktemp -d); printf '#!/bin/sh\\necho ran\\n' > $d/s; chmod +x $d/s; $d/s; \

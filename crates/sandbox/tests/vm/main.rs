@@ -3,14 +3,18 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+#[path = "../it/bounds.rs"]
+mod bounds;
 #[path = "../it/calls.rs"]
 mod calls;
 #[path = "../it/files.rs"]
 mod files;
+#[path = "../it/hiding.rs"]
+mod hiding;
+#[expect(dead_code, reason = "bubblewrap is asked beside the other tiers")]
 #[path = "../it/inside.rs"]
 mod inside;
 mod machine;
-#[expect(dead_code, reason = "what only the limits of the other tiers look at")]
 #[path = "../it/teardown.rs"]
 mod teardown;
 #[path = "../it/told.rs"]
@@ -26,7 +30,7 @@ pub(crate) const TIERS: [policy::Tier; 1] = [policy::Tier::Microvm];
 /// Runs a claim on the one tier of this binary, as a test of its own. What the confined tier cannot make is
 /// nothing to it.
 macro_rules! on_every_tier {
-    ($($(#[$doc:meta])* $(not_confined($why:literal))? fn $claim:ident($inside:ident: &Inside) $body:block)*) => {$(
+    ($($(#[$doc:meta])* $(not_confined($why:literal))? $(bubblewrap($($reference:tt)*))? fn $claim:ident($inside:ident: &Inside) $body:block)*) => {$(
         $(#[$doc])*
         fn $claim($inside: &crate::Inside) $body
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 use sha2::{Digest, Sha256};
 
 use crate::Host;
@@ -154,17 +154,44 @@ fn sweep(cache: &Path) {
     }
 }
 
-/// Gives a file to the ids that will use it, where that is not the executor itself.
+/// Gives a file or a folder to the ids that will use it, where that is not the executor itself. Most are made in
+/// sandboxes: a link in such a place would hand over what it points to, and a pipe would make us wait.
 pub(super) fn give(path: &Path, id: u32, mode: u32) -> io::Result<()> {
-    if owns_ids() {
-        std::os::unix::fs::chown(path, Some(id), Some(id))?;
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let made = fs::File::from(rustix::fs::open(path, flags, Mode::empty())?);
+    let kind = made.metadata()?.file_type();
+    if !kind.is_file() && !kind.is_dir() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "neither a file nor a folder"));
     }
-    fs::set_permissions(path, fs::Permissions::from_mode(mode))
+    if owns_ids() {
+        std::os::unix::fs::fchown(&made, Some(id), Some(id))?;
+    }
+    made.set_permissions(fs::Permissions::from_mode(mode))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// What a tool left in its sandbox may be a link to a file of the host: nothing is handed over through one.
+    #[test]
+    fn only_what_was_made_is_handed_over() {
+        let (cache, host) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (image, private) = (cache.path().join("image"), host.path().join("private"));
+        fs::write(&private, "secret").unwrap();
+        fs::set_permissions(&private, fs::Permissions::from_mode(0o600)).unwrap();
+        std::os::unix::fs::symlink(&private, &image).unwrap();
+        give(&image, 4711, 0o644).unwrap_err();
+        let meta = fs::metadata(&private).unwrap();
+        assert_eq!((meta.mode() & 0o777, meta.uid()), (0o600, rustix::process::geteuid().as_raw()));
+        fs::remove_file(&image).unwrap();
+        rustix::fs::mkfifoat(rustix::fs::CWD, &image, Mode::RUSR | Mode::WUSR).unwrap();
+        give(&image, 4711, 0o644).unwrap_err();
+        fs::remove_file(&image).unwrap();
+        fs::write(&image, "").unwrap();
+        give(&image, 4711, 0o640).unwrap();
+        assert_eq!(fs::metadata(&image).unwrap().mode() & 0o777, 0o640);
+    }
 
     #[test]
     fn leftovers_of_the_dead_are_removed_and_files_of_the_living_are_not() {

@@ -40,12 +40,13 @@ pub(super) async fn make(host: &Host, cache: &Path, packed: &Path) -> Result<Pat
     cache::give(&folder.join("payload"), 0, 0o644).map_err(failed)?;
     let made = image::unpack(host, cache, &folder, tool, LARGEST).await?;
     let elf = made.path().join("out/image");
+    // First: only what is a file is opened.
+    cache::give(&elf, 0, 0o644).map_err(failed)?;
     let mut start = [0; 4];
     let read = fs::File::open(&elf).and_then(|mut file| std::io::Read::read_exact(&mut file, &mut start));
     if read.is_err() || start != ELF {
         return Err(Problem::Machine(format!("{} holds no kernel", packed.display())));
     }
-    cache::give(&elf, 0, 0o644).map_err(failed)?;
     fs::rename(&elf, &path).map_err(failed)?;
     cache::forget_old(cache, "vmlinux-", &path);
     Ok(path)

@@ -134,10 +134,13 @@ impl Spool {
 
     /// Makes it an artifact: its hash, and how many bytes it holds when it is not the whole text.
     pub(crate) fn keep(mut self) -> Result<(String, Option<u64>), RunError> {
-        if self.file.take().is_none() {
+        let saved = match self.file.take() {
+            // What a line will name must not be lost where the line is kept.
+            Some(file) => file.sync_data(),
             // Nothing came: an artifact of nothing.
-            write_new(&self.path, b"").map_err(RunError::io("write", &self.path))?;
-        }
+            None => write_new(&self.path, b""),
+        };
+        saved.map_err(RunError::io("write", &self.path))?;
         let id = hex(&std::mem::take(&mut self.sum).finalize());
         let path = self.folder.join(&id);
         fs::rename(&self.path, &path).map_err(RunError::io("write", &path))?;

@@ -30,7 +30,8 @@ pub(crate) fn end(dir: &Path, id: &RunId) -> Result<String, RunError> {
     let record = if known.lines == 0 { again(dir, id, &run)? } else { known.reopen(dir)? };
     let said = known.said();
     let chain_head = match &known.ended {
-        Some(_) => known.head.clone(),
+        // Its run may have been killed before that line was on the disk.
+        Some(_) => record.save()?,
         None => record.end(StopReason::Interrupted, &said, None)?,
     };
     let meta = read_json(&run, "meta.json").unwrap_or_default();
@@ -51,29 +52,24 @@ pub(crate) fn end(dir: &Path, id: &RunId) -> Result<String, RunError> {
     Ok(said)
 }
 
-/// A run that was killed before its record had a line. What it knew by then is kept.
+/// A run without a line: killed before it wrote one, or the machine went down before one was on the disk. What it
+/// knew by then is kept, and so are artifacts, which may be on the disk before the line that names them.
 fn again(dir: &Path, id: &RunId, run: &Folder) -> Result<Record, RunError> {
     let mut meta = match read_json(run, "meta.json") {
         Ok(Value::Object(meta)) => meta,
         Ok(_) | Err(_) => Map::new(),
     };
     meta.insert("run_id".to_owned(), id.as_str().into());
-    meta.insert("interrupted".to_owned(), "before the record had a line".into());
-    // Before the first line nothing can be in the folder of the artifacts.
-    let gone = [
-        ("events.jsonl", fs::remove_file(dir.join("events.jsonl"))),
-        ("meta.json", fs::remove_file(dir.join("meta.json"))),
-        ("artifacts", fs::remove_dir(dir.join("artifacts"))),
-    ];
-    for (name, gone) in gone {
-        match gone {
-            Err(e) if e.kind() != ErrorKind::NotFound => {
-                return Err(RunError::io("remove", &dir.join(name))(e));
-            }
-            Ok(()) | Err(_) => {}
-        }
+    meta.insert("interrupted".to_owned(), "no line of the record was saved".into());
+    let lines = dir.join("events.jsonl");
+    match fs::remove_file(&lines) {
+        Err(e) if e.kind() != ErrorKind::NotFound => return Err(RunError::io("remove", &lines)(e)),
+        Ok(()) | Err(_) => {}
     }
-    Record::begin(dir, id, Mask::new([]), u64::MAX, Value::Object(meta))
+    if run.folder(Path::new("artifacts")).is_err() {
+        artifact::create_folder(dir)?;
+    }
+    Record::begin_beside(dir, id, Mask::new([]), u64::MAX, Value::Object(meta))
 }
 
 /// What whole lines say.
@@ -148,7 +144,12 @@ impl Known {
             return "the executor ended before it wrote the result; the changes are told in the record only"
                 .to_owned();
         }
-        let mut said = format!("the executor ended before the run did: {} calls had ended", self.calls);
+        let mut said = if self.lines == 0 {
+            "the executor ended before a line of the record was saved: what the run did is not known"
+                .to_owned()
+        } else {
+            format!("the executor ended before the run did: {} calls had ended", self.calls)
+        };
         if let Some((call, tool)) = &self.open {
             said.push_str(&format!("; call {call} ({tool}) had begun, and how it ended is not known"));
         }

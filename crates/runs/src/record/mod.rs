@@ -60,6 +60,17 @@ impl Record {
     /// [`RunError::Io`]; a record that is already there is never written over.
     pub fn begin(dir: &Path, id: &RunId, mask: Mask, largest: u64, meta: Value) -> Result<Record, RunError> {
         artifact::create_folder(dir)?;
+        Record::begin_beside(dir, id, mask, largest, meta)
+    }
+
+    /// The same where the folder of the artifacts is there already.
+    fn begin_beside(
+        dir: &Path,
+        id: &RunId,
+        mask: Mask,
+        largest: u64,
+        meta: Value,
+    ) -> Result<Record, RunError> {
         let text = pretty(dir, &masked(&mask, meta))?;
         artifact::put(dir, "meta.json", &text)?;
         let record = Record {
@@ -131,6 +142,11 @@ impl Record {
     /// [`RunError::Io`].
     pub fn end(&self, stop: StopReason, detail: &str, destroy_ms: Option<u64>) -> Result<String, RunError> {
         self.append(&Event::RunEnd { stop, detail: detail.to_owned(), destroy_ms })?;
+        self.save()
+    }
+
+    /// Begins to bring the lines to the disk, and says the hash of the last one.
+    fn save(&self) -> Result<String, RunError> {
         let writer = self.writer();
         let lines = writer.file()?;
         let begun = std::thread::Builder::new().name("save".to_owned()).spawn(move || lines.sync_data());

@@ -90,6 +90,22 @@ fn a_run_killed_before_its_first_line_gets_a_record() {
     }
 }
 
+/// As after a loss of power: artifacts are on the disk before the lines that name them.
+#[test]
+fn a_record_whose_lines_were_lost_is_ended_and_what_was_saved_stays() {
+    let w = begun();
+    fs::write(w.dir.join("artifacts").join("0".repeat(64)), "a body").unwrap();
+    fs::write(w.dir.join("events.jsonl"), "").unwrap();
+    let before: Value = serde_json::from_slice(&fs::read(w.dir.join("meta.json")).unwrap()).unwrap();
+    let cleared = cleared(&w);
+    assert!(cleared.failed.is_empty() && cleared.ended.len() == 1, "{cleared:?}");
+    assert_eq!(w.verify().standing, Standing::Whole, "{:?}", w.verify().findings);
+    assert_eq!(fs::read(w.dir.join("artifacts").join("0".repeat(64))).unwrap(), b"a body");
+    let after: Value = serde_json::from_slice(&fs::read(w.dir.join("meta.json")).unwrap()).unwrap();
+    assert!(before.as_object().unwrap().iter().all(|(name, value)| after[name] == *value), "{after}");
+    assert!(result(&w)["summary"].as_str().unwrap().contains("what the run did is not known"));
+}
+
 #[test]
 fn a_run_killed_before_its_result_keeps_its_own_reason() {
     let w = begun();

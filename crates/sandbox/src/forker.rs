@@ -21,8 +21,8 @@ use crate::machine;
 use crate::message::{Ask, Tell, receive, send};
 use crate::sys::{self, Fork};
 
-/// Descriptors that a sandbox's way in needs room for.
-const OPEN_FILES: u64 = 256;
+/// Descriptors that a sandbox needs room for: not so many, but under numbers as high as that.
+const OPEN_FILES: u64 = 1024;
 /// Descriptors that come with every launch; a module may be one more.
 const STREAMS: usize = 3;
 
@@ -163,11 +163,6 @@ impl Forker {
         } else {
             None
         };
-        let mut cgroup = Cgroup::make(&self.groups, launch.id, &launch.backend, &launch.bounds);
-        let held = cgroup.held();
-        let doors = cgroup.doors();
-        let bounds = Bounds { weigh: !held.memory, tally: !held.processes, ..launch.bounds.clone() };
-        let launch = &Launch { bounds, ..launch.clone() };
         let (go_read, mut go_write) = io::pipe().map_err(during("make a pipe"))?;
         let (mut status_read, status_write) = io::pipe().map_err(during("make a pipe"))?;
         let (life_read, life_write) = match confined {
@@ -181,6 +176,12 @@ impl Forker {
         if root {
             set_groups(&groups).map_err(during("set the groups"))?;
         }
+        // Behind everything that may fail without it: a group without a sandbox would stay until the end.
+        let mut cgroup = Cgroup::make(&self.groups, launch.id, &launch.backend, &launch.bounds);
+        let held = cgroup.held();
+        let doors = cgroup.doors();
+        let bounds = Bounds { weigh: !held.memory, tally: !held.processes, ..launch.bounds.clone() };
+        let launch = &Launch { bounds, ..launch.clone() };
         let cloned = sys::clone_into(if confined { 0 } else { sys::NAMESPACES });
         if !groups.is_empty() && !matches!(cloned, Ok(Fork::Child)) {
             set_groups(&[]).map_err(during("set the groups"))?;

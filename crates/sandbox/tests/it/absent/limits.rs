@@ -10,7 +10,7 @@ fn limit(which: u32, soft: u64, hard: u64) -> String {
 
 #[test]
 fn r57_too_few_descriptors_are_missed_by_every_tier() {
-    for most in [10, 64] {
+    for most in [10, 64, 300, 900] {
         let told = without(&[limit(libc::RLIMIT_NOFILE, most, most)], &ALL);
         for tier in ALL {
             told.refused(tier, "open files", "ulimit -n");

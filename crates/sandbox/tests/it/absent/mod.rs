@@ -1,5 +1,6 @@
 //! What is taken away is missed aloud: the executor is started where one thing it stands on is really gone, and
-//! every tier is then refused with a reason and a remedy, or works and says which layer holds less. Never silence.
+//! every tier is then refused with a reason and a remedy, or works and says which layer holds less. Never silence
+//! (bug class D-20).
 //!
 //! `without.py` takes things away as kernels, containers and operators do it (filters of system calls, settings,
 //! covered files, limits), and becomes the executor, which is the helper's `try`.

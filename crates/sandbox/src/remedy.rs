@@ -248,9 +248,6 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_is_missing_one_that_is_closed_and_one_that_fails_are_told_apart() {}
-
-    #[test]
     fn no_remedy_sends_a_reader_in_a_circle() {
         for doing in ["", "x: Operation not permitted (os error 1)", "runsc: EOF", "x (os error 38)"] {
             let told = step(doing, &with(&[]));

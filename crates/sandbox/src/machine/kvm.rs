@@ -17,6 +17,9 @@ const LONGEST: Duration = Duration::from_secs(60);
 /// Sandboxes of the namespace tier that can be started in the time that a slow host may take for a machine.
 const SANDBOXES: u32 = 100;
 
+/// How long a failure is believed: a host that had too much to do then need not have it now.
+const BELIEVED: Duration = Duration::from_secs(24 * 3600);
+
 /// What is wrong with KVM here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Kvm {
@@ -116,7 +119,7 @@ fn name_of(accounts: &str, id: u32) -> Option<String> {
 }
 
 /// Whether a machine really starts under KVM here; a device alone says nothing. Remembered until the host's
-/// kernel, the monitor, the guest's kernel or this program change.
+/// kernel, the monitor, the guest's kernel or this program change, and for a day where none did.
 pub(super) async fn works(host: &Host, folder: &Path, vm: &Vm) -> bool {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let mut stamps: String = [&vm.program, &vm.kernel, &vm.initramfs].map(|p| cache::stamp(p)).concat();
@@ -125,13 +128,22 @@ pub(super) async fn works(host: &Host, folder: &Path, vm: &Vm) -> bool {
         stamps.push_str(&format!("{:o} {}:{}", device.mode(), device.uid(), device.gid()));
     }
     let path = folder.join(format!("kvm-{}", cache::digest(&[boot.as_bytes(), stamps.as_bytes()])));
-    if let Ok(told) = fs::read_to_string(&path) {
-        return told == "works";
+    if let Some(told) = remembered(&path) {
+        return told;
     }
     let patience = patience(host, folder).await;
     let works = matches!(tokio::time::timeout(patience, ready::starts(vm.clone(), host)).await, Ok(Ok(())));
     cache::remember(folder, &path, if works { "works" } else { "fails" });
     works
+}
+
+/// What was found out last; a failure only for a while.
+fn remembered(path: &Path) -> Option<bool> {
+    if fs::read_to_string(path).ok()? == "works" {
+        return Some(true);
+    }
+    let age = fs::metadata(path).and_then(|m| m.modified()).ok()?.elapsed();
+    age.is_ok_and(|age| age < BELIEVED).then_some(false)
 }
 
 /// A host under load, or one that is a guest itself, takes longer for everything.
@@ -177,6 +189,32 @@ mod tests {
             assert!(remedy(&for_root(mode, group, true)).contains("chgrp kvm /dev/kvm"), "{mode:o} {group}");
         }
         assert!(remedy(&for_root(0o660, 104, false)).contains("--device"));
+    }
+
+    #[test]
+    fn a_device_that_is_missing_one_that_is_closed_and_one_that_fails_are_told_apart() {
+        let closed = for_user(0o660, Some("kvm".to_owned()), false, "ann");
+        let told = [Kvm::Absent, closed, Kvm::Broken].map(|kvm| (kvm.to_string(), kvm.remedy()));
+        let wanted =
+            [("there is no", "modprobe"), ("may not open", "usermod"), ("no machine starts", "mend")];
+        for ((what, remedy), (says, does)) in told.iter().zip(wanted) {
+            assert!(what.contains(says) && remedy.contains(does), "{what}: {remedy}");
+        }
+    }
+
+    #[test]
+    fn a_failure_is_tried_again_after_a_day_and_a_success_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("kvm");
+        let told = |word: &str, age: Duration| {
+            fs::write(&path, word).unwrap();
+            let file = fs::File::options().write(true).open(&path).unwrap();
+            file.set_modified(std::time::SystemTime::now() - age).unwrap();
+            remembered(&path)
+        };
+        assert_eq!(told("fails", Duration::from_secs(60)), Some(false));
+        assert_eq!(told("fails", BELIEVED * 2), None);
+        assert_eq!(told("works", BELIEVED * 2), Some(true));
     }
 
     #[test]

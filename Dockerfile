@@ -24,6 +24,7 @@ RUN set -eu; \
     apt-get update; \
     apt-get install -y --no-install-recommends python3 runsc; \
     rm -rf /var/lib/apt/lists/* /var/cache/apt/* /var/log/*; \
+    find / -xdev -type f -perm /6000 -exec chmod a-s {} +; \
     install -d -o 10001 -g 10001 -m 700 /data
 COPY --from=build /out/oubliette /usr/local/bin/oubliette
 COPY examples /usr/local/share/oubliette/examples

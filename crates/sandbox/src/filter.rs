@@ -436,15 +436,28 @@ const NOT_FOR_MODULES: &[c_long] = &[
     libc::SYS_sched_setattr,
     libc::SYS_setpriority,
     libc::SYS_inotify_init1,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_inotify_init,
     libc::SYS_mknodat,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_mknod,
     libc::SYS_fchmod,
     libc::SYS_fchmodat,
     libc::SYS_fchmodat2,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_chmod,
     libc::SYS_fchown,
     libc::SYS_fchownat,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_chown,
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_lchown,
     libc::SYS_setxattr,
     libc::SYS_lsetxattr,
     libc::SYS_fsetxattr,
+    libc::SYS_removexattr,
+    libc::SYS_lremovexattr,
+    libc::SYS_fremovexattr,
     libc::SYS_memfd_create,
     libc::SYS_shmget,
     libc::SYS_shmat,
@@ -700,6 +713,25 @@ mod tests {
         ];
         for nr in never {
             assert!(!ALLOWED.iter().any(|(_, calls)| calls.contains(&nr)), "call {nr}");
+        }
+    }
+
+    /// The older entry of a call does the same.
+    #[cfg(all(feature = "wasm", target_arch = "x86_64"))]
+    #[test]
+    fn what_a_module_is_denied_it_is_denied_by_every_name() {
+        for (newer, older) in [
+            (libc::SYS_mknodat, &[libc::SYS_mknod][..]),
+            (libc::SYS_fchmodat, &[libc::SYS_chmod, libc::SYS_fchmod, libc::SYS_fchmodat2]),
+            (libc::SYS_fchownat, &[libc::SYS_chown, libc::SYS_lchown, libc::SYS_fchown]),
+            (libc::SYS_inotify_init1, &[libc::SYS_inotify_init]),
+            (libc::SYS_clone, &[libc::SYS_fork, libc::SYS_vfork, libc::SYS_clone3]),
+            (libc::SYS_setxattr, &[libc::SYS_removexattr, libc::SYS_lremovexattr, libc::SYS_fremovexattr]),
+        ] {
+            assert!(NOT_FOR_MODULES.contains(&newer), "call {newer}");
+            for nr in older {
+                assert!(NOT_FOR_MODULES.contains(nr), "call {nr}, as {newer}");
+            }
         }
     }
 

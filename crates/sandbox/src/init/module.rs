@@ -35,6 +35,7 @@ mod with_engine {
     use std::io::{Read, Write};
     use std::os::fd::OwnedFd;
     use std::os::unix::fs::FileExt;
+    use std::panic::AssertUnwindSafe;
     use std::time::Duration;
 
     use rustix::fs::{CWD, Mode, OFlags, openat};
@@ -65,9 +66,12 @@ mod with_engine {
         env: &[(String, String)],
         (bounds, place): (&Bounds, &Place),
     ) -> ! {
-        let verdict = match attempt(call, env, bounds, place) {
-            Ok(verdict) => verdict,
-            Err(why) => Verdict::Refused(why),
+        let attempt = AssertUnwindSafe(|| attempt(call, env, bounds, place));
+        let verdict = match std::panic::catch_unwind(attempt) {
+            Ok(Ok(verdict)) => verdict,
+            Ok(Err(why)) => Verdict::Refused(why),
+            // A fault of the engine or ours. It must not unwind into init's own code, nor be told as a status.
+            Err(_) => Verdict::Trap(libc::SIGABRT, "the engine failed".to_owned()),
         };
         let name = call.args.first().map_or("module", String::as_str);
         let say = |why: &str| drop(writeln!(io::stderr(), "{name}: {why}"));

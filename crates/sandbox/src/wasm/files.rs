@@ -160,6 +160,10 @@ impl Files {
             if piece.is_empty() {
                 continue;
             }
+            // More than the answer can tell: pieces may lie over each other.
+            if sum.checked_add(length).is_none() {
+                break;
+            }
             let wanted = piece.len();
             let done = match at {
                 None => retry(|| rustix::io::read(&open.fd, &mut *piece)),
@@ -198,6 +202,10 @@ impl Files {
             let piece = memory.bytes(address, length)?;
             if piece.is_empty() {
                 continue;
+            }
+            // More than the answer can tell: pieces may lie over each other.
+            if sum.checked_add(length).is_none() {
+                break;
             }
             let done = match at {
                 None => retry(|| rustix::io::write(&open.fd, piece)),
@@ -361,5 +369,29 @@ pub(super) fn retry<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> Resul
             Err(rustix::io::Errno::INTR) => {}
             other => return Ok(other?),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Pieces over each other name more bytes than a number of 32 bits can tell.
+    #[test]
+    fn no_call_reads_or_writes_more_than_its_answer_can_tell() {
+        let open = |path: &str| {
+            let file = std::fs::File::options().read(true).write(true).open(path).unwrap();
+            Some(Open::new(file.into(), Kind::File, true, true))
+        };
+        let files = Files(vec![open("/dev/zero"), open("/dev/null")]);
+        const LENGTH: u32 = 5 << 20;
+        let mut bytes = vec![0; usize::try_from(LENGTH).unwrap()];
+        for piece in bytes.chunks_exact_mut(8).take(1024) {
+            piece[4..].copy_from_slice(&LENGTH.to_le_bytes());
+        }
+        let whole = u32::MAX / LENGTH * LENGTH;
+        assert_eq!(files.write(&Memory(&mut bytes), 1, (0, 1024), None), Ok(whole));
+        // The list of pieces is read before the first is filled.
+        assert_eq!(files.read(&mut Memory(&mut bytes), 0, (0, 1024), Some(0)), Ok(whole));
     }
 }

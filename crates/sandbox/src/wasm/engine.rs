@@ -151,18 +151,18 @@ fn judge(ran: wasmtime::Result<()>, refused: bool, late: bool) -> Verdict {
     let exit = e.downcast_ref::<Exit>().map(|exit| exit.0);
     let trap = e.downcast_ref::<Trap>().copied();
     match (exit, trap) {
-        (Some(0), _) => Verdict::Exit(0),
-        (_, Some(Trap::OutOfFuel)) => {
+        // It ended itself: what it was refused before, it got over.
+        (Some(status), _) => Verdict::Exit(status),
+        (None, Some(Trap::OutOfFuel)) => {
             Verdict::Struck(Struck::Fuel, "it has used up its instructions".to_owned())
         }
-        (_, Some(Trap::Interrupt)) if late => {
+        (None, Some(Trap::Interrupt)) if late => {
             Verdict::Struck(Struck::Time, "its deadline has passed".to_owned())
         }
         // It was refused memory, and did not get over it.
         _ if refused => {
             Verdict::Struck(Struck::Memory, "it asked for more memory than it may have".to_owned())
         }
-        (Some(status), _) => Verdict::Exit(status),
         (None, Some(trap)) => Verdict::Trap(signal(trap), trap.to_string()),
         (None, None) => Verdict::Refused(format!("{e:#}")),
     }

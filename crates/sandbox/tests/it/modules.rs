@@ -419,6 +419,15 @@ fn a_refusal_of_memory_that_a_module_gets_over_is_no_end() {
     assert_eq!((ran.out.as_str(), ran.outcome.stopped_by), ("01\n", StoppedBy::Exit));
 }
 
+/// A status of its own is told, whatever it was refused before.
+#[test]
+fn a_module_that_ends_itself_is_not_told_as_ended_by_a_bound() {
+    let module =
+        steps().code("(drop (memory.grow (i32.const 65000))) (call $proc_exit (i32.const 3))").module();
+    let ran = run(&module);
+    assert_eq!((ran.outcome.ended, ran.outcome.stopped_by), (Ended::Exit(3), StoppedBy::Exit), "{}", ran.err);
+}
+
 #[test]
 fn a_table_cannot_take_memory_without_a_bound() {
     let module = module(

@@ -11,6 +11,14 @@ use sha2::{Digest, Sha256};
 /// Bytes of a module at most.
 pub(super) const MAX_BYTES: usize = 32 << 20;
 
+/// Values that the code of a module may take and leave for each of its bytes. Compilers need less than four; a few
+/// bytes can be made to stand for a thousand, and whoever judges them is the executor.
+#[cfg(feature = "wasm")]
+const EFFORT: u64 = 16;
+/// Characters of a reason: it may quote the module.
+#[cfg(feature = "wasm")]
+const LONGEST_REASON: usize = 200;
+
 /// The only source of imports.
 #[cfg(feature = "wasm")]
 pub(super) const WASI: &str = "wasi_snapshot_preview1";
@@ -48,6 +56,9 @@ pub enum BadModule {
         /// Which, and where.
         reason: String,
     },
+    /// It was made to keep whoever judges it busy.
+    #[error("its code moves far more values about than its size allows: judging it would take minutes")]
+    TooDear,
     /// It wants something that no module gets.
     #[error("it wants `{import}`, and a module gets nothing but WASI preview 1 (`wasi_snapshot_preview1`)")]
     Import {
@@ -106,11 +117,10 @@ fn judge(_: &[u8]) -> Result<(), BadModule> {
 
 #[cfg(feature = "wasm")]
 fn judge(bytes: &[u8]) -> Result<(), BadModule> {
-    use wasmparser::{Encoding, ExternalKind, Parser, Payload, TypeRef, Validator};
+    use wasmparser::{Encoding, ExternalKind, Parser, Payload, TypeRef, ValidPayload, Validator};
     if !bytes.starts_with(b"\0asm") {
         return Err(BadModule::NotWasm);
     }
-    let invalid = |e: wasmparser::BinaryReaderError| BadModule::Invalid { reason: e.to_string() };
     // What it is comes before whether it is sound, for a better word about it.
     for payload in Parser::new(0).parse_all(bytes) {
         match payload.map_err(invalid)? {
@@ -128,7 +138,19 @@ fn judge(bytes: &[u8]) -> Result<(), BadModule> {
             _ => {}
         }
     }
-    let types = Validator::new_with_features(features()).validate_all(bytes).map_err(invalid)?;
+    let mut validator = Validator::new_with_features(features());
+    let mut parser = Parser::new(0);
+    parser.set_features(features());
+    let (mut code, mut types) = (Vec::new(), None);
+    for payload in parser.parse_all(bytes) {
+        match validator.payload(&payload.map_err(invalid)?).map_err(invalid)? {
+            ValidPayload::Func(function, body) => code.push((function, body)),
+            ValidPayload::End(end) => types = Some(end),
+            ValidPayload::Ok | ValidPayload::Parser(_) => {}
+        }
+    }
+    judge_code(code, effort(bytes))?;
+    let Some(types) = types else { return Err(BadModule::NoStart) };
     let types = types.as_ref();
     for payload in Parser::new(0).parse_all(bytes) {
         let Payload::ExportSection(exports) = payload.map_err(invalid)? else { continue };
@@ -145,6 +167,58 @@ fn judge(bytes: &[u8]) -> Result<(), BadModule> {
         }
     }
     Err(BadModule::NoStart)
+}
+
+/// The same as the library's own judgement of all functions, which nothing would end.
+#[cfg(feature = "wasm")]
+fn judge_code(
+    code: Vec<(wasmparser::FuncToValidate<wasmparser::ValidatorResources>, wasmparser::FunctionBody<'_>)>,
+    mut left: u64,
+) -> Result<(), BadModule> {
+    use wasmparser::Operator;
+    let mut room = wasmparser::FuncValidatorAllocations::default();
+    for (function, body) in code {
+        let mut judge = function.into_validator(room);
+        // Its parameters.
+        spend(&mut left, 1 + u64::from(judge.len_locals()))?;
+        judge.read_locals(&mut body.get_binary_reader()).map_err(invalid)?;
+        let mut operators = body.get_operators_reader().map_err(invalid)?;
+        while !operators.eof() {
+            let at = operators.original_position();
+            let operator = operators.read().map_err(invalid)?;
+            // Without an arity it is wrong, and told below.
+            let (takes, leaves) = operator.operator_arity(&judge.visitor(at)).unwrap_or_default();
+            let once = 1 + u64::from(takes) + u64::from(leaves);
+            let effort = match &operator {
+                // Each of its targets is looked at.
+                Operator::BrTable { targets } => once * (u64::from(targets.len()) + 1),
+                _ => once,
+            };
+            spend(&mut left, effort)?;
+            judge.op(at, &operator).map_err(invalid)?;
+        }
+        operators.finish().map_err(invalid)?;
+        room = judge.into_allocations();
+    }
+    Ok(())
+}
+
+#[cfg(feature = "wasm")]
+fn spend(left: &mut u64, effort: u64) -> Result<(), BadModule> {
+    *left = left.checked_sub(effort).ok_or(BadModule::TooDear)?;
+    Ok(())
+}
+
+#[cfg(feature = "wasm")]
+fn effort(bytes: &[u8]) -> u64 {
+    u64::try_from(bytes.len()).unwrap_or(u64::MAX).saturating_mul(EFFORT).saturating_add(1 << 20)
+}
+
+/// What the library says may quote names of any length.
+#[cfg(feature = "wasm")]
+fn invalid(e: wasmparser::BinaryReaderError) -> BadModule {
+    let shown = |c: char| if c == ' ' || c.is_ascii_graphic() { c } else { '?' };
+    BadModule::Invalid { reason: e.to_string().chars().map(shown).take(LONGEST_REASON).collect() }
 }
 
 /// What of the language a module may use: what compilers make today, and nothing that is still moving.

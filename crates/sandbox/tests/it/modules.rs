@@ -554,6 +554,38 @@ fn nothing_is_asked_of_a_module_but_that_it_is_one() {
     }
 }
 
+/// The executor judges a module before anything bounds it: what is made to take minutes is refused at once.
+#[test]
+fn r33_a_module_made_to_be_dear_is_refused_before_it_is_judged() {
+    let params = "i32 ".repeat(1000);
+    let calls = "(call $f)".repeat(200_000);
+    let many = "(func (type 0))".repeat(10_000);
+    let branches = format!("(br_table {} (i32.const 0))", "0 ".repeat(500_000));
+    for code in [
+        format!("(type (func (param {params}))) {many} (func (export \"_start\"))"),
+        format!("(func $f (param {params})) (func (export \"_start\") unreachable {calls})"),
+        format!("(func (result {params}) unreachable {branches}) (func (export \"_start\"))"),
+    ] {
+        let bytes = wat::parse_str(format!("(module {code})")).unwrap();
+        let began = Instant::now();
+        assert_eq!(Module::check(bytes), Err(BadModule::TooDear));
+        assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+    }
+}
+
+#[test]
+fn what_is_wrong_with_a_module_is_told_in_few_plain_characters() {
+    let name = "\\1b[2J".repeat(10_000);
+    let export = format!("(export \"{name}\" (func 0))");
+    let bytes = wat::parse_str(format!("(module (func) {export} {export})"));
+    let bytes = match bytes {
+        Ok(bytes) => bytes,
+        Err(e) => panic!("{e}"),
+    };
+    let told = Module::check(bytes).unwrap_err().to_string();
+    assert!(told.len() < 300 && !told.contains('\u{1b}'), "{told}");
+}
+
 /// A wrong type of an import is no fault of the language, so it is found when it is linked.
 #[test]
 fn an_import_of_a_wrong_type_is_told() {

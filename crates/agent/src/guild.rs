@@ -59,10 +59,11 @@ pub fn load(dir: &Path) -> Result<LoadedGuild, Faults> {
             Err(fault) => found.push(*fault),
         }
     }
-    let mut tools = BTreeMap::new();
+    let (mut tools, mut left) = (BTreeMap::new(), own_tool::MAX_MODULES);
     for (name, written) in &guild.tools {
-        match own_tool::read(dir, name, written) {
+        match own_tool::read(dir, name, written, left) {
             Ok((tool, text)) => {
+                left = left.saturating_sub(tool.module.bytes().len() as u64);
                 feed(written.manifest.as_str(), text.as_bytes());
                 feed(written.module.as_str(), tool.module.bytes());
                 tools.insert(name.clone(), tool);

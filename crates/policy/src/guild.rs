@@ -133,7 +133,9 @@ fn read_own_tools(written: BTreeMap<String, RawModule>, doc: &mut Document<'_>) 
     }
     for (name, raw) in written {
         let key = child("tools", &name);
-        if Tool::from_name(&name).is_some() || LATER_TOOLS.contains(&name.as_str()) {
+        // Nor one that a reader, or a model, takes for it.
+        let like = name.to_ascii_lowercase().replace('-', "_");
+        if Tool::from_name(&like).is_some() || LATER_TOOLS.contains(&like.as_str()) {
             doc.bad(&key, "has the name of a built-in tool", "give it another name");
         } else if RoleName::new(&name).is_none() {
             doc.bad(&key, "is not a tool's name", NAME_FORM);

@@ -10,15 +10,16 @@ use super::{fault_of, read_bytes};
 
 /// Bytes of a module.
 const MAX_MODULE: u64 = 32 << 20;
+/// Bytes of all modules of a Guild: the executor holds them.
+pub(super) const MAX_MODULES: u64 = 64 << 20;
 /// Characters of a description: it is part of every prompt.
 const MAX_DESCRIPTION: usize = 400;
 /// Arguments of one tool.
 const MAX_ARGUMENTS: usize = 32;
 /// Types that an argument may have.
 const TYPES: [&str; 5] = ["string", "integer", "number", "boolean", "array"];
-/// Keywords that an argument may have.
-const KEYWORDS: [&str; 8] =
-    ["type", "description", "enum", "items", "minimum", "maximum", "minLength", "maxLength"];
+/// Types that the items of a list may have.
+const SCALARS: &[&str] = &["string", "integer", "number", "boolean"];
 
 /// A tool of the Guild's own, read and judged.
 #[derive(Clone, Debug)]
@@ -39,11 +40,12 @@ struct Manifest {
     parameters: Value,
 }
 
-/// Reads both files of a tool; the manifest's text comes along, for the digest.
+/// Reads both files of a tool; the manifest's text comes along, for the digest. Its module has this room left.
 pub(super) fn read(
     dir: &Path,
     name: &str,
     written: &policy::OwnTool,
+    left: u64,
 ) -> Result<(OwnTool, String), Box<Fault>> {
     let key = |part: &str| format!("tools.{name}.{part}");
     let (manifest, module) = (written.manifest.as_str(), written.module.as_str());
@@ -65,7 +67,7 @@ pub(super) fn read(
     }
     let schema = flat(&read.parameters).map_err(|why| bad(format!("`parameters` {why}")))?;
     let file = dir.join(module).display().to_string();
-    let bytes = read_bytes(dir, module, MAX_MODULE, &file, &key("module"))?;
+    let bytes = read_bytes(dir, module, left.min(MAX_MODULE), &file, &key("module"))?;
     let module = runs::Module::check(bytes)
         .map_err(|e| Box::new(fault_of(&file, &key("module"), Code::BadValue, e.to_string(), None)))?;
     Ok((OwnTool { description: description.to_owned(), schema, module }, text))
@@ -97,14 +99,10 @@ fn flat(parameters: &Value) -> Result<Value, String> {
         let sound = !name.is_empty()
             && name.len() <= 64
             && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
-        let spec = spec.as_object().filter(|_| sound).ok_or(format!("has no sound argument `{label}`"))?;
-        if let Some(other) = spec.keys().find(|key| !KEYWORDS.contains(&key.as_str())) {
-            let other = crate::text::label(other, 40);
-            return Err(format!("has `{other}` in `{label}`, which is not checked here"));
+        if !sound {
+            return Err(format!("has no sound argument `{label}`"));
         }
-        if !spec.get("type").and_then(Value::as_str).is_some_and(|of| TYPES.contains(&of)) {
-            return Err(format!("gives `{label}` no type out of {}", TYPES.join(", ")));
-        }
+        argument(&label, spec, &TYPES)?;
     }
     let required = object.get("required").cloned().unwrap_or_else(|| json!([]));
     let named = required
@@ -121,9 +119,56 @@ fn flat(parameters: &Value) -> Result<Value, String> {
     }))
 }
 
+/// One argument, or the items of one: keywords that are checked, with values by which something can be checked.
+fn argument(label: &str, spec: &Value, types: &[&str]) -> Result<(), String> {
+    let spec = spec.as_object().ok_or(format!("has no sound argument `{label}`"))?;
+    if !spec.get("type").and_then(Value::as_str).is_some_and(|of| types.contains(&of)) {
+        return Err(format!("gives `{label}` no type out of {}", types.join(", ")));
+    }
+    for (keyword, value) in spec {
+        let sound = match keyword.as_str() {
+            "type" => true,
+            "description" => value.as_str().is_some_and(|text| text.chars().count() <= MAX_DESCRIPTION),
+            "enum" => value.as_array().is_some_and(|of| !of.is_empty()),
+            "minimum" | "maximum" => value.is_number(),
+            "minLength" | "maxLength" => value.is_u64(),
+            "items" => {
+                // A list of lists is not flat.
+                argument(&format!("{label}[]"), value, SCALARS)?;
+                types.contains(&"array")
+            }
+            _ => {
+                let other = crate::text::label(keyword, 40);
+                return Err(format!("has `{other}` in `{label}`, which is not checked here"));
+            }
+        };
+        if !sound {
+            return Err(format!("has a `{keyword}` in `{label}` by which nothing can be checked"));
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn all_modules_of_a_guild_have_room_together_and_no_more() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(
+            dir.path().join("t.json"),
+            r#"{"name":"t","description":"d","parameters":{"type":"object"}}"#,
+        )
+        .unwrap();
+        std::fs::write(dir.path().join("t.wasm"), [0; 100]).unwrap();
+        let path = |name: &str| policy::GuildPath::new(name).unwrap();
+        let written = policy::OwnTool { manifest: path("t.json"), module: path("t.wasm") };
+        let fault = read(dir.path(), "t", &written, 99).unwrap_err();
+        assert_eq!((fault.code, fault.key.as_str()), (Code::Unreadable, "tools.t.module"));
+        // With room it is read, and found to be none.
+        assert_eq!(read(dir.path(), "t", &written, 100).unwrap_err().code, Code::BadValue);
+    }
 
     #[test]
     fn only_flat_objects_of_what_is_checked_are_taken() {
@@ -134,6 +179,8 @@ mod tests {
         });
         assert_eq!(flat(&good).unwrap()["additionalProperties"], false);
         assert!(flat(&json!({"type": "object"})).is_ok());
+        let list = json!({"type": "array", "items": {"type": "string", "maxLength": 9}});
+        assert!(flat(&json!({"type": "object", "properties": {"a": list}})).is_ok());
         for bad in [
             json!([]),
             json!({"type": "string"}),
@@ -144,6 +191,14 @@ mod tests {
             json!({"type": "object", "properties": {"a": {"type": "string", "pattern": "x"}}}),
             json!({"type": "object", "properties": {"a b": {"type": "string"}}}),
             json!({"type": "object", "properties": {"a": {"$ref": "#"}}}),
+            json!({"type": "object", "properties": {"a": {"type": "string", "minLength": "9"}}}),
+            json!({"type": "object", "properties": {"a": {"type": "string", "maxLength": -1}}}),
+            json!({"type": "object", "properties": {"a": {"type": "integer", "minimum": "1"}}}),
+            json!({"type": "object", "properties": {"a": {"type": "string", "enum": "x"}}}),
+            json!({"type": "object", "properties": {"a": {"type": "array", "items": {"$ref": "#"}}}}),
+            json!({"type": "object", "properties": {"a": {"type": "array", "items": {"type": "object"}}}}),
+            json!({"type": "object", "properties":
+                {"a": {"type": "array", "items": {"type": "string", "pattern": "x"}}}}),
         ] {
             assert!(flat(&bad).is_err(), "{bad}");
         }

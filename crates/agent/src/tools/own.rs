@@ -33,7 +33,12 @@ impl Own {
             .map(|fault| crate::text::label(&fault, 300))
             .collect();
         if faults.is_empty() {
-            return Ok(Args { name: self.name.clone(), json: given.to_string() });
+            let json = given.to_string();
+            // Written out anew they may be longer than they came (`1e15`), and what no call can carry ends the run.
+            if json.len() > crate::strict::MAX_BYTES {
+                return Err(format!("error: the arguments of {} are longer than 1 MiB", self.name));
+            }
+            return Ok(Args { name: self.name.clone(), json });
         }
         let takes = self.takes();
         Err(format!("error: the arguments of {} do not fit: {}. {takes}", self.name, faults.join("; ")))
@@ -66,5 +71,21 @@ impl Args {
             }
             _ => program::ended(&done, timeout),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn arguments_that_no_call_can_carry_are_refused_and_told() {
+        let schema = json!({"type": "object", "properties": {"n": {"type": "array"}}});
+        let own = Own { name: "sum".to_owned(), description: String::new(), schema };
+        assert!(own.fit(&json!({"n": vec![1e15; 1000]})).is_ok());
+        // Not 1 MiB as it was written.
+        let told = own.fit(&json!({"n": vec![1e15; 100_000]})).unwrap_err();
+        assert!(told.contains("longer than 1 MiB"), "{told}");
     }
 }

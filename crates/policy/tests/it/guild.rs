@@ -187,7 +187,7 @@ fn a_tool_of_its_own_is_listed_by_its_name_and_takes_no_other_tools() {
     let role = &guild.roles[&guild.entry];
     assert_eq!((role.tools.len(), role.own_tools.as_slice()), (0, &["count".to_owned()][..]));
     assert_eq!(guild.tools["count"].module.as_str(), "t.wasm");
-    for taken in ["read_file", "fetch_url", "run_shell"] {
+    for taken in ["read_file", "fetch_url", "run_shell", "Read_File", "read-file", "FINISH", "Fetch-URL"] {
         let wrong = faults(&with(&table(taken)));
         assert!(about(&wrong, &format!("tools.{taken}")).contains("built-in"), "{taken}");
     }

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use policy::{Ceiling, Limits};
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
+use sandbox::SandboxError;
 use serde::{Deserialize, Serialize};
 
 use crate::{RunError, RunId};
@@ -67,22 +68,29 @@ impl Drop for Place {
     }
 }
 
-/// Waits until there is room. `told` hears of each change while it waits, and says whether to go on.
+/// Waits until there is room for as many sandboxes at once, each with these limits. `told` hears of each change
+/// while it waits, and says whether to go on.
 ///
 /// # Errors
-/// [`RunError::Cancelled`] when it does not go on; [`RunError::Io`].
+/// [`RunError::Cancelled`] when it does not go on; [`RunError::Sandbox`] when there is never room; [`RunError::Io`].
 pub(crate) async fn enter(
     store: &Path,
     id: &RunId,
     ceiling: &Ceiling,
-    limits: &Limits,
+    (limits, at_once): (&Limits, u32),
     told: &(dyn Fn(&Waiting) -> bool + Sync),
 ) -> Result<Place, RunError> {
     let began = Instant::now();
     let folder = store.parent().unwrap_or(store).join("ceiling");
     let failed = |source| RunError::Io { doing: "find room with", path: folder.clone(), source };
     DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(failed)?;
-    let share = Share { memory: limits.memory, cores: limits.cores };
+    let share = Share {
+        memory: limits.memory.saturating_mul(u64::from(at_once)),
+        cores: limits.cores.saturating_mul(at_once),
+    };
+    if share.memory > ceiling.memory || share.cores > ceiling.cores {
+        return Err(never(at_once).into());
+    }
     let mut place = register(&folder, id, share).map_err(failed)?;
     loop {
         match place.look(&folder, ceiling, share).map_err(failed)? {
@@ -93,6 +101,15 @@ pub(crate) async fn enter(
             Some(seen) if told(&seen) => tokio::time::sleep(LOOK).await,
             Some(_) => return Err(RunError::Cancelled),
         }
+    }
+}
+
+/// Alone under the ceiling, one sandbox has room: a deployment that gives none is refused when it is read.
+fn never(at_once: u32) -> SandboxError {
+    SandboxError::Refused {
+        reason: format!("it has {at_once} sandboxes at once, which the ceiling never has room for"),
+        remedy: "raise `ceiling.memory` and `ceiling.cores`, or lower `limits.memory` and `limits.cores`"
+            .to_owned(),
     }
 }
 
@@ -202,7 +219,7 @@ mod tests {
 
         fn enter(&self, id: &RunId, ceiling: &Ceiling) -> Result<Place, RunError> {
             // Who has to wait goes away again.
-            wait(enter(&self.store(), id, ceiling, &Limits::default(), &|_| false))
+            wait(enter(&self.store(), id, ceiling, (&Limits::default(), 1), &|_| false))
         }
 
         fn files(&self) -> Vec<String> {
@@ -253,6 +270,22 @@ mod tests {
         }
     }
 
+    /// A run whose Guild has tools of its own has a second sandbox, with the same bounds, during each call of one.
+    #[test]
+    fn a_run_with_two_sandboxes_at_once_takes_the_room_of_two() {
+        let usual = Limits::default();
+        let ceiling = Ceiling { memory: usual.memory * 3 - 1, ..Ceiling::default() };
+        let (data, [a, b, _]) = (Data::new(), ids());
+        let enter = |ceiling: &Ceiling| wait(enter(&data.store(), &a, ceiling, (&usual, 2), &|_| false));
+        let first = enter(&ceiling).unwrap();
+        assert!(matches!(data.enter(&b, &ceiling), Err(RunError::Cancelled)));
+        drop(first);
+        // What would never fit does not wait for ever.
+        let small = Ceiling { memory: usual.memory * 2 - 1, ..Ceiling::default() };
+        assert!(matches!(enter(&small), Err(RunError::Sandbox(SandboxError::Refused { .. }))));
+        assert!(data.files().is_empty());
+    }
+
     /// The oldest that waits is served first, also when a younger one would fit.
     #[test]
     fn nobody_overtakes() {
@@ -276,7 +309,7 @@ mod tests {
             drop(first.lock().unwrap().take());
             true
         };
-        let place = wait(enter(&data.store(), &b, &one, &Limits::default(), &told)).unwrap();
+        let place = wait(enter(&data.store(), &b, &one, (&Limits::default(), 1), &told)).unwrap();
         let heard = heard.into_inner().unwrap();
         assert_eq!(heard, [Waiting { before: 0, running: 1, memory: 2 << 30, cores: 2 }]);
         assert!(place.waited >= LOOK);

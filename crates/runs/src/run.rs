@@ -314,8 +314,10 @@ impl Beginning {
             self.meta.insert("module".to_owned(), module::told(module));
         }
         self.module = module.clone();
-        let place =
-            ceiling::enter(opening.store, &self.id, &grant.ceiling, &grant.limits, opening.waiting).await?;
+        // A tool of the Guild's own has a sandbox beside the run's, with the same bounds.
+        let at_once = if opening.tools.is_empty() { 1 } else { 2 };
+        let share = (&grant.limits, at_once);
+        let place = ceiling::enter(opening.store, &self.id, &grant.ceiling, share, opening.waiting).await?;
         self.meta.insert("waited_ms".to_owned(), json!(place.waited.as_millis()));
         self.place = Some(place);
         let plan = Plan {

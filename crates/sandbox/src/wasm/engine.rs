@@ -2,10 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use wasmtime::{Config, Engine, Linker, OptLevel, ResourceLimiter, Store, Trap};
+use wasmtime::{Config, Engine, Linker, OptLevel, Store, Trap};
 
 use super::Struck;
 use super::files::Files;
+use super::limiter::Limiter;
 use super::wasi::{self, Exit, Guest};
 
 /// What is told of the engine.
@@ -15,10 +16,6 @@ pub(crate) const NAME: &str = "wasmtime 48";
 const STACK: usize = 512 << 10;
 /// How soon after its deadline a module is ended.
 const TICK: Duration = Duration::from_millis(5);
-/// Places of all its tables.
-const TABLE: usize = 1 << 20;
-/// Tables of a module.
-const TABLES: usize = 16;
 
 /// What a module is run with.
 pub(crate) struct Order<'a> {
@@ -45,41 +42,6 @@ pub(crate) enum Verdict {
     Trap(i32, String),
     /// It was never started.
     Refused(String),
-}
-
-/// Bounds of a store, and whether the one on memory struck.
-pub(super) struct Limiter {
-    memory: usize,
-    refused: bool,
-}
-
-impl ResourceLimiter for Limiter {
-    fn memory_growing(&mut self, _: usize, wanted: usize, _: Option<usize>) -> wasmtime::Result<bool> {
-        let given = wanted <= self.memory;
-        self.refused |= !given;
-        Ok(given)
-    }
-
-    fn memory_grow_failed(&mut self, _: wasmtime::Error) -> wasmtime::Result<()> {
-        self.refused = true;
-        Ok(())
-    }
-
-    fn table_growing(&mut self, _: usize, wanted: usize, _: Option<usize>) -> wasmtime::Result<bool> {
-        Ok(wanted <= TABLE)
-    }
-
-    fn instances(&self) -> usize {
-        1
-    }
-
-    fn tables(&self) -> usize {
-        TABLES
-    }
-
-    fn memories(&self) -> usize {
-        1
-    }
 }
 
 /// An engine whose deadline runs; everything that needs a thread is done.

@@ -19,6 +19,8 @@ pub(crate) mod files;
 #[cfg(feature = "wasm")]
 mod folders;
 #[cfg(feature = "wasm")]
+mod limiter;
+#[cfg(feature = "wasm")]
 mod memory;
 mod module;
 #[cfg(feature = "wasm")]

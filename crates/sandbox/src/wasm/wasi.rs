@@ -10,56 +10,6 @@ use super::folders::Wish;
 use super::memory::{Memory, offset};
 use super::module::WASI;
 
-/// Everything that can be imported.
-pub(super) const NAMES: [&str; 46] = [
-    "args_get",
-    "args_sizes_get",
-    "clock_res_get",
-    "clock_time_get",
-    "environ_get",
-    "environ_sizes_get",
-    "fd_advise",
-    "fd_allocate",
-    "fd_close",
-    "fd_datasync",
-    "fd_fdstat_get",
-    "fd_fdstat_set_flags",
-    "fd_fdstat_set_rights",
-    "fd_filestat_get",
-    "fd_filestat_set_size",
-    "fd_filestat_set_times",
-    "fd_pread",
-    "fd_prestat_dir_name",
-    "fd_prestat_get",
-    "fd_pwrite",
-    "fd_read",
-    "fd_readdir",
-    "fd_renumber",
-    "fd_seek",
-    "fd_sync",
-    "fd_tell",
-    "fd_write",
-    "path_create_directory",
-    "path_filestat_get",
-    "path_filestat_set_times",
-    "path_link",
-    "path_open",
-    "path_readlink",
-    "path_remove_directory",
-    "path_rename",
-    "path_symlink",
-    "path_unlink_file",
-    "poll_oneoff",
-    "proc_exit",
-    "proc_raise",
-    "random_get",
-    "sched_yield",
-    "sock_accept",
-    "sock_recv",
-    "sock_send",
-    "sock_shutdown",
-];
-
 /// How fine a clock is.
 const TICK: Duration = Duration::from_millis(1);
 const FOLLOW: u32 = 1;
@@ -79,7 +29,7 @@ pub(super) struct Guest {
     pub(super) env: Vec<Vec<u8>>,
     pub(super) began: Instant,
     pub(super) deadline: Duration,
-    pub(super) limiter: super::engine::Limiter,
+    pub(super) limiter: super::limiter::Limiter,
 }
 
 type Answer = Result<(), Errno>;
@@ -97,7 +47,7 @@ fn with(caller: &mut Call<'_>, answer: impl FnOnce(&mut Memory<'_>, &mut Guest) 
     }
 }
 
-/// Every name of [`NAMES`] and nothing else.
+/// Every name of `module::NAMES` and nothing else.
 pub(super) fn link(linker: &mut Linker<Guest>) -> wasmtime::Result<()> {
     own(linker)?;
     descriptors(linker)?;

@@ -53,7 +53,7 @@ os._exit(max(os.wait()[1] for _ in range(6)) and 1)");
         assert_eq!((ran.outcome.stopped_by, ran.outcome.ended), (StoppedBy::Signal, Ended::Signal(11)));
     }
 
-    /// R56 of the words: 137 is what a shell says of a killed program, and what any program may say of itself.
+    /// 137 is what a shell says of a killed program, and what any program may say of itself.
     bubblewrap(holds)
     fn an_exit_code_of_137_is_an_exit(inside: &Inside) {
         let ran = inside.sh("echo 'Killed: out of memory'; exit 137");

@@ -27,7 +27,7 @@ use serde_json::{Value, json};
 
 pub use corpus::{Attack, BadCorpus, Corpus};
 
-use crate::{Opening, ProgramCall, Run, RunError, RunResult, Standing};
+use crate::{Code, Opening, ProgramCall, Run, RunError, RunResult, Standing};
 use left::came_out;
 use outside::Outside;
 
@@ -119,8 +119,8 @@ pub async fn prove(
     let store = folder.join(format!("runs-{tier}"));
     let outside = Outside::new(&folder.join(format!("canary-{tier}")))?;
     // One after the other: two machines that start at once on a busy host may take longer than a start may take.
-    let mut run = open(host, &grant, &store).await?;
-    let mut neighbour = open(host, &grant, &store).await?;
+    let mut run = open(host, &grant, &store, None).await?;
+    let mut neighbour = open(host, &grant, &store, None).await?;
     let report = run.report();
     let mut ids = vec![run.id().to_owned(), neighbour.id().to_owned()];
     let mut attacks = Vec::new();
@@ -134,7 +134,7 @@ pub async fn prove(
         // to its end in peace has shown that its sandbox lives: to ask again would cost as much on an emulated machine.
         for run in [&mut run, &mut neighbour] {
             if !quiet && !alive(run).await {
-                let next = open(host, &grant, &store).await?;
+                let next = open(host, &grant, &store, None).await?;
                 ids.push(next.id().to_owned());
                 ended(std::mem::replace(run, next).finish(StopReason::SandboxError, "", 0).await)?;
             }
@@ -194,14 +194,14 @@ fn grant(tier: Tier) -> Grant {
     grant
 }
 
-async fn open(host: &Host, grant: &Grant, store: &Path) -> Result<Run, RunError> {
+async fn open(host: &Host, grant: &Grant, store: &Path, module: Option<&Code>) -> Result<Run, RunError> {
     let mut meta = serde_json::Map::new();
     meta.insert("command".to_owned(), "prove".into());
     let opening = Opening {
         grant,
         store,
         source: None,
-        module: None,
+        module,
         tools: &[],
         secrets: Vec::new(),
         mask: Vec::new(),

@@ -12,7 +12,7 @@ use sandbox::{Cancel, Ended, Host, Report, SandboxError};
 use super::corpus::{Attack, Corpus};
 use super::outside::Outside;
 use super::{Proof, Said, Shown, Verdict, afterwards, ended, grant, millis, shown_of};
-use crate::{Code, ModuleUse, Opening, Run, RunError};
+use crate::{Code, ModuleUse, Run, RunError};
 
 /// What every module stands on.
 #[cfg(feature = "wasm")]
@@ -121,22 +121,7 @@ impl Place<'_> {
     }
 
     async fn open(&self, code: &Code) -> Result<Run, RunError> {
-        let mut meta = serde_json::Map::new();
-        meta.insert("command".to_owned(), "prove".into());
-        let opening = Opening {
-            grant: &self.grant,
-            store: &self.folder.join("runs-wasm"),
-            source: None,
-            module: Some(code),
-            tools: &[],
-            secrets: Vec::new(),
-            mask: Vec::new(),
-            meta,
-            progress: &|_, _| true,
-            waiting: &|_| true,
-            watch: None,
-        };
-        Run::open(self.host, opening).await
+        super::open(self.host, &self.grant, &self.folder.join("runs-wasm"), Some(code)).await
     }
 }
 

@@ -1,4 +1,5 @@
-//! What ended a call is told apart, and it is told from causes, whatever the program prints or returns.
+//! What ended a call is told apart, and it is told from causes, whatever the program prints or returns. Signals and exit
+//! statuses, 137 among them, are in `calls.rs`.
 
 use std::time::Duration;
 
@@ -45,19 +46,6 @@ os._exit(max(os.wait()[1] for _ in range(6)) and 1)");
         let inside = &Inside::with(inside.tier, |plan| plan.limits.disk = 32 << 20);
         let ran = inside.sh("exec head -c 64m /dev/zero > big");
         assert_eq!(ran.outcome.stopped_by, StoppedBy::Disk, "{:?} {}", ran.outcome, ran.err);
-    }
-
-    bubblewrap(differs: "a signal is told as an exit of 128 and more")
-    fn a_crash_is_told_as_a_signal(inside: &Inside) {
-        let ran = inside.sh("kill -SEGV $$");
-        assert_eq!((ran.outcome.stopped_by, ran.outcome.ended), (StoppedBy::Signal, Ended::Signal(11)));
-    }
-
-    /// 137 is what a shell says of a killed program, and what any program may say of itself.
-    bubblewrap(holds)
-    fn an_exit_code_of_137_is_an_exit(inside: &Inside) {
-        let ran = inside.sh("echo 'Killed: out of memory'; exit 137");
-        assert_eq!((ran.outcome.stopped_by, ran.outcome.ended), (StoppedBy::Exit, Ended::Exit(137)));
     }
 
     fn a_kill_by_the_guest_itself_is_a_signal_and_no_bound(inside: &Inside) {

@@ -106,6 +106,23 @@ pub(super) async fn root(host: &Host, cache: &Path, rootfs: Option<&Path>) -> Re
     Ok(path)
 }
 
+/// Size of the workspace's disk.
+fn disk(bounds: &Bounds) -> u64 {
+    bounds.file_bytes.max(16 << 20)
+}
+
+/// Files that are asked for: the file system has some of its own.
+fn inodes(bounds: &Bounds) -> u64 {
+    bounds.files.saturating_add(16)
+}
+
+/// Files that the workspace's disk may hold: what is asked for is rounded up in each of its groups, the smallest of
+/// which are of 8 MiB.
+pub(super) fn most_files(bounds: &Bounds) -> u64 {
+    const ROUNDED: u64 = 16;
+    inodes(bounds).saturating_add(ROUNDED * (1 + disk(bounds) / (8 << 20)))
+}
+
 /// The workspace as a file system image at `to`.
 pub(super) async fn work(
     host: &Host,
@@ -114,11 +131,11 @@ pub(super) async fn work(
     bounds: &Bounds,
     to: &Path,
 ) -> Result<(), Problem> {
-    let size = bounds.file_bytes.max(16 << 20) >> 10;
+    let size = disk(bounds) >> 10;
     let argv = format!(
         "mke2fs -q -F -t ext4 -O ^has_journal,^resize_inode -m 0 -N {} -E root_owner={GUEST_ID}:{GUEST_ID},\
          lazy_itable_init=1,nodiscard -d /source /workspace/image {size}k",
-        bounds.files.max(1024)
+        inodes(bounds)
     );
     let argv = argv.split(' ').map(str::to_owned).collect();
     let made = tool(host, cache, Some(workspace), argv, u64::MAX >> 1).await?;

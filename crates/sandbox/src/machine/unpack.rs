@@ -16,6 +16,7 @@ use rustix::fs::{
 
 use super::archive::{END, FILE, FOLDER, LINK, MAGIC, NAME};
 use super::cache::Scratch;
+use super::image;
 use crate::launch::Bounds;
 
 /// Bytes of all names together.
@@ -125,7 +126,7 @@ fn judge(mut from: impl Read, bounds: &Bounds) -> Result<(), UnpackError> {
         };
         entries += 1;
         names += entry.name.len();
-        if entries > bounds.files.saturating_add(16) || names > NAMES {
+        if entries > image::most_files(bounds) || names > NAMES {
             return Err(UnpackError::TooMuch("files"));
         }
         let (folder, last) = split(&entry.name);
@@ -341,7 +342,7 @@ mod tests {
             stream(&[file(b"")]),
             stream(&[entry(9, b"a", b"")]),
             stream(&[entry(FILE, b"a", &[0xff; 8])]),
-            stream(&(0..40).map(|n| folder(format!("f{n}").as_bytes())).collect::<Vec<_>>()),
+            stream(&(0..=image::most_files(&bounds())).map(|n| folder(format!("f{n}").as_bytes())).collect::<Vec<_>>()),
             b"rubbish".to_vec(),
             Vec::new(),
         ];

@@ -72,6 +72,26 @@ fn a_full_disk_of_the_guest_is_its_own() {
     assert_eq!(inside.sh("echo alive").out, "alive\n");
 }
 
+/// As many files as the disk takes are brought out again: a full one costs nobody his work.
+#[test]
+fn r44_files_are_bounded_by_the_disk_and_come_back() {
+    let mut inside = Inside::with(Tier::Microvm, |plan| plan.limits.files = 300);
+    let ran = inside.python("
+import os
+n = 0
+try:
+    while n < 5000:
+        os.close(os.open('f%d' % n, os.O_CREAT | os.O_WRONLY)); n += 1
+except OSError as e: print(e.strerror)
+print(300 <= n < 1000)
+raise SystemExit(1)");
+    assert_eq!(ran.out, "No space left on device\nTrue\n", "{}", ran.err);
+    assert_eq!(ran.outcome.stopped_by, StoppedBy::Disk, "{:?}", ran.outcome);
+    let report = inside.end().unwrap();
+    assert_eq!(report.not_collected, None);
+    assert!(std::fs::read_dir(inside.workspace()).unwrap().count() >= 300);
+}
+
 #[test]
 fn memory_and_processes_are_bounded_inside_and_init_lives_on() {
     let inside = Inside::with(Tier::Microvm, |plan| {

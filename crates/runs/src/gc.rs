@@ -90,6 +90,10 @@ pub fn gc(store: &Path, keep: Duration, max_bytes: u64, dry_run: bool) -> Result
         let Some(id) = name.to_str().and_then(|n| RunId::parse(n).ok()) else { continue };
         match Hold::idle(&store.join(id.as_str())) {
             Ok(Some(hold)) => {
+                if !dry_run {
+                    cleared
+                        .tried(&name, folder.folder(Path::new(&name)).and_then(|run| remove_private(&run)));
+                }
                 cleared.end(store, &folder, &id, dry_run);
                 let (bytes, all) = bytes_of(&folder, &name);
                 if !all {
@@ -161,6 +165,13 @@ impl Cleared {
         }
         self.bytes = bytes;
     }
+}
+
+/// What sandboxes that are gone left in the folder of their run, because who would have removed it was killed.
+pub(crate) fn remove_private(run: &Folder) -> io::Result<()> {
+    let (names, _) = run.names(MOST_RUNS)?;
+    let private = |name: &&OsString| name.as_encoded_bytes().starts_with(sandbox::PRIVATE.as_bytes());
+    names.iter().filter(private).try_for_each(|name| take_apart(run, name))
 }
 
 /// At once gone for every reader; then piece by piece.

@@ -20,9 +20,11 @@ use policy::{CallLimits, Isolation, Limits, StopReason, Tier, TierChoice};
 use sandbox::{Ended, Host, Module, Plan, Report, Running, SandboxError};
 use serde_json::{Map, Value, json};
 
+use crate::beneath::Folder;
 use crate::call::Watch;
 use crate::ceiling::{self, Place};
 use crate::clean::{clean, cut};
+use crate::gc;
 use crate::hold::Hold;
 use crate::module::{self, Beside};
 use crate::{Apart, Changes, Event, Mask, Opening, Record, RunError, RunId, RunResult, Summary, Workspace};
@@ -137,6 +139,8 @@ impl Run {
             destroy_ms = Some(millis(begun));
         }
         self.place = None;
+        // A forker that was killed removed nothing; what cannot be removed now, `runs gc` says.
+        Folder::open(&self.dir).and_then(|run| gc::remove_private(&run)).ok();
         // A guest that worked on a copy may have left something that nobody can bring out: that is no run without
         // changes.
         if let Some(reason) = self.report.not_collected.clone() {

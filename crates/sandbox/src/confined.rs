@@ -36,6 +36,10 @@ const LANDLOCK: i64 = 6;
 /// Init, sentinel and supervisors, beyond what a guest may have.
 const OURS: u64 = 9;
 
+/// How the name of a private folder begins, which lies beside the workspace: where one is, and its sandbox is not, the
+/// forker was killed that would have removed it.
+pub const PRIVATE: &str = ".oubliette-tmp-";
+
 /// A private folder beside the workspace, removed at the end.
 #[derive(Debug)]
 pub(crate) struct Scratch(PathBuf);
@@ -47,7 +51,7 @@ impl Scratch {
         // A name that nobody can foresee, and no link in its place: making it fails if it is there.
         let mut number = [0; 8];
         fs::File::open("/dev/urandom")?.read_exact(&mut number)?;
-        let path = beside.join(format!(".oubliette-tmp-{:016x}", u64::from_ne_bytes(number)));
+        let path = beside.join(format!("{PRIVATE}{:016x}", u64::from_ne_bytes(number)));
         fs::DirBuilder::new().mode(0o700).create(&path)?;
         let scratch = Scratch(path);
         if let (id, true) = guest() {

@@ -48,6 +48,7 @@ mod wasm;
 mod wire;
 
 pub use call::{Call, Cancel, Ended, FileOp, Job, ModuleCall, Outcome, Stream, Usage};
+pub use confined::PRIVATE;
 pub use host::{Host, helper_main};
 pub use plan::{Plan, SandboxError, TierProbe, find_runsc, guest_owner, probe};
 pub use ready::Ready;

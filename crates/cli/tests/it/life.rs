@@ -60,6 +60,29 @@ everywhere! {
     }
 }
 
+/// The executor goes on without its forker: it says so, and removes what the forker would have removed.
+#[test]
+fn a_killed_forker_leaves_nothing_in_the_folder_of_the_run() {
+    for tier in ["namespace", "confined"] {
+        let place = Place::new(tier, Who::Own);
+        let program = started(&place, &mut place.exec_command(&[], &SLEEPER));
+        let (forker, guests) = (program.forker, program.guests());
+        rustix::process::kill_process(
+            rustix::process::Pid::from_raw(forker.id.cast_signed()).unwrap(),
+            Signal::KILL,
+        )
+        .unwrap();
+        let ran = program.ended();
+        assert_eq!(ran.code, Some(5), "{tier}: {ran:?}");
+        place.assert_whole("sandbox_error");
+        until("the guests are gone", || guests.iter().all(|g| !g.lives()));
+        let names: Vec<_> =
+            std::fs::read_dir(place.newest()).unwrap().map(|e| e.unwrap().file_name()).collect();
+        let strange = |n: &&std::ffi::OsString| n.as_encoded_bytes().starts_with(b".");
+        assert_eq!(names.iter().find(strange), None, "{tier}: {names:?}");
+    }
+}
+
 /// A run that goes on is told as running, and clearing up leaves it alone.
 #[test]
 fn clearing_up_leaves_a_running_run_alone() {

@@ -116,6 +116,27 @@ fn a_run_killed_before_its_result_keeps_its_own_reason() {
     assert_eq!(result(&w)["stop"], "finished");
 }
 
+/// Whole records too: a run goes on without its forker, and ends in order.
+#[test]
+fn the_private_folder_of_a_killed_forker_is_removed_whatever_its_guest_made_of_it() {
+    for ended in [false, true] {
+        let w = begun();
+        if ended {
+            w.end();
+        }
+        let private = w.dir.join(format!("{}0123456789abcdef", sandbox::PRIVATE));
+        let outside = tempfile::tempdir().unwrap();
+        fs::write(outside.path().join("kept"), "x").unwrap();
+        fs::create_dir_all(private.join("a/b")).unwrap();
+        symlink(outside.path(), private.join("a/link")).unwrap();
+        fs::set_permissions(private.join("a"), PermissionsExt::from_mode(0)).unwrap();
+        let cleared = cleared(&w);
+        assert!(cleared.failed.is_empty(), "{cleared:?}");
+        assert!(!private.exists() && outside.path().join("kept").exists());
+        assert_eq!(w.verify().standing, Standing::Whole);
+    }
+}
+
 #[test]
 fn what_was_half_written_is_taken_away() {
     let w = begun();

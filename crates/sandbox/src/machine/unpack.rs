@@ -342,7 +342,11 @@ mod tests {
             stream(&[file(b"")]),
             stream(&[entry(9, b"a", b"")]),
             stream(&[entry(FILE, b"a", &[0xff; 8])]),
-            stream(&(0..=image::most_files(&bounds())).map(|n| folder(format!("f{n}").as_bytes())).collect::<Vec<_>>()),
+            stream(
+                &(0..=image::most_files(&bounds()))
+                    .map(|n| folder(format!("f{n}").as_bytes()))
+                    .collect::<Vec<_>>(),
+            ),
             b"rubbish".to_vec(),
             Vec::new(),
         ];

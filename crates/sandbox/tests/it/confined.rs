@@ -383,7 +383,7 @@ fn the_private_folder_has_a_name_that_cannot_be_foreseen() {
             std::path::Path::new(&tmp).file_name().unwrap().to_str().unwrap().to_owned()
         })
         .collect();
-    let random = names.iter().map(|n| n.strip_prefix(".oubliette-tmp-").unwrap());
+    let random = names.iter().map(|n| n.strip_prefix(sandbox::PRIVATE).unwrap());
     let distinct: std::collections::BTreeSet<&str> = random.collect();
     assert!(distinct.len() == 3 && distinct.iter().all(|n| n.len() == 16), "{names:?}");
 }

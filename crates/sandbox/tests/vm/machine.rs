@@ -76,7 +76,8 @@ fn a_full_disk_of_the_guest_is_its_own() {
 #[test]
 fn r44_files_are_bounded_by_the_disk_and_come_back() {
     let mut inside = Inside::with(Tier::Microvm, |plan| plan.limits.files = 300);
-    let ran = inside.python("
+    let ran = inside.python(
+        "
 import os
 n = 0
 try:
@@ -84,7 +85,8 @@ try:
         os.close(os.open('f%d' % n, os.O_CREAT | os.O_WRONLY)); n += 1
 except OSError as e: print(e.strerror)
 print(300 <= n < 1000)
-raise SystemExit(1)");
+raise SystemExit(1)",
+    );
     assert_eq!(ran.out, "No space left on device\nTrue\n", "{}", ran.err);
     assert_eq!(ran.outcome.stopped_by, StoppedBy::Disk, "{:?}", ran.outcome);
     let report = inside.end().unwrap();

@@ -96,6 +96,10 @@ pub(crate) struct Exec {
     /// Hand standard input on, up to 1 MiB; the command gets end-of-file otherwise.
     #[arg(long, short = 'i')]
     pub(crate) stdin: bool,
+    /// Give the command a terminal of its own, for programs that want one: all its output is standard output then,
+    /// and what `--stdin` hands on is typed. Nobody sits in front of it. Not in the tier `confined`.
+    #[arg(long, short = 't')]
+    pub(crate) tty: bool,
     #[command(flatten)]
     pub(crate) deploy: Deploy,
     /// The outcome as JSON on standard output.

@@ -51,6 +51,8 @@ pub struct ProgramCall {
     pub cwd: Option<String>,
     /// Standard input.
     pub stdin: Vec<u8>,
+    /// Whether it gets a terminal of its own, which the tier `confined` has not.
+    pub terminal: bool,
     /// Wall clock; the grant's bound when none or longer.
     pub timeout: Option<Duration>,
 }

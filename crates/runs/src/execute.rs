@@ -22,7 +22,7 @@ impl Run {
     /// # Errors
     /// [`RunError`] when the sandbox is lost or the record cannot be written.
     pub async fn execute(&self, call: ProgramCall, cancel: &Cancel) -> Result<Executed, RunError> {
-        let job = Job::Exec { argv: call.argv, env: Vec::new(), cwd: call.cwd };
+        let job = Job::Exec { argv: call.argv, env: Vec::new(), cwd: call.cwd, terminal: call.terminal };
         self.carry(call.tool, job, call.stdin, call.timeout, None, cancel).await
     }
 

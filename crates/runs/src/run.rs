@@ -667,6 +667,7 @@ mod tests {
             argv: vec!["true".to_owned()],
             cwd: None,
             stdin: b"fed".to_vec(),
+            terminal: false,
             timeout: None,
         };
         assert!(wait(run.execute(call, &Cancel::new().1)).is_err());

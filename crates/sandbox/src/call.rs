@@ -20,6 +20,9 @@ pub enum Job {
         env: Vec<(String, String)>,
         /// Folder beneath the workspace, relative or under `/workspace`.
         cwd: Option<String>,
+        /// Whether it gets a terminal of its own: all it prints comes as standard output then, and its input is typed.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        terminal: bool,
     },
     /// A file operation beneath the workspace; the answer comes as output.
     File(FileOp),

@@ -31,6 +31,7 @@ pub(super) async fn run<W: Workbench>(
         argv,
         cwd: workdir.map(inner),
         stdin,
+        terminal: false,
         timeout: Some(timeout),
     };
     let done = tools.bench.execute(call, tools.cancel).await?;

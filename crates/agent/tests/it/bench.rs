@@ -144,7 +144,7 @@ impl Workbench for Bench {
         // What a module would be fed is what the stand-in is asked to run.
         let argv = vec![call.tool.clone(), String::from_utf8(call.stdin.clone()).unwrap()];
         let (tool, stdin, timeout) = (call.tool, call.stdin, call.timeout);
-        self.execute(ProgramCall { tool, argv, cwd: None, stdin, timeout }, cancel).await
+        self.execute(ProgramCall { tool, argv, cwd: None, stdin, terminal: false, timeout }, cancel).await
     }
 
     async fn file(&self, call: FileCall, _cancel: &Cancel) -> Result<Done, BenchError> {

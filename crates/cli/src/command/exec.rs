@@ -22,6 +22,9 @@ pub(crate) fn exec(args: &Exec) -> anyhow::Result<ExitCode> {
     // A person or a program reads this, not a model: everything that is kept is shown.
     grant.call.to_model = usize::try_from(grant.call.output).unwrap_or(usize::MAX);
     let module = module(args, grant.isolation.tier)?;
+    if args.tty && module.is_some() {
+        return Err(usage("`--tty` is for programs: a module has no terminal"));
+    }
     if module.is_none() {
         allowed(&grant.program(Tool::RunCommand, &args.argv))?;
     }
@@ -55,7 +58,8 @@ pub(crate) fn exec(args: &Exec) -> anyhow::Result<ExitCode> {
             }
             None => {
                 let argv = args.argv.clone();
-                run.execute(ProgramCall { tool, argv, cwd: None, stdin, timeout }, &cancel).await
+                let terminal = args.tty;
+                run.execute(ProgramCall { tool, argv, cwd: None, stdin, terminal, timeout }, &cancel).await
             }
         };
         let stop = match &executed {

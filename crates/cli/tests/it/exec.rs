@@ -54,6 +54,32 @@ fn r23_home_keys_and_sockets_of_the_host_are_not_there() {
     }
 }
 
+/// OC-21: nobody answers, and nobody is waited for.
+#[test]
+fn a_terminal_is_given_when_asked_and_what_is_printed_on_it_is_cleaned() {
+    let place = Place::quick();
+    let asks = [
+        "sh",
+        "-c",
+        "tty >/dev/null && echo yes; tput clear 2>/dev/null; printf '\\033]0;x\\007'; read answer; echo \"[$answer]\" >&2",
+    ];
+    let ran = place.exec_with(&["--tty"], &asks);
+    assert_eq!((ran.code, ran.out.as_str(), ran.err.as_str()), (Some(0), "yes\n[]\n", ""), "{ran:?}");
+    assert_eq!(place.events_of("tool_start")[0]["job"]["exec"]["terminal"], true);
+    let ran = fed(&mut place.exec_command(&["-t", "-i"], &asks), b"typed\n");
+    assert_eq!(ran.out, "yes\n[typed]\n", "{ran:?}");
+    let ran = place.exec(&asks);
+    assert_eq!((ran.out.as_str(), ran.err.as_str()), ("", "[]\n"), "{ran:?}");
+}
+
+#[test]
+fn a_module_has_no_terminal() {
+    let place = Place::quick();
+    let ran = place.ran(["exec", "--tier", "wasm", "--floor", "confined", "--tty", "--", "x.wasm"]);
+    assert_eq!(ran.code, Some(2), "{ran:?}");
+    assert!(ran.err.contains("a module has no terminal"), "{ran:?}");
+}
+
 #[test]
 fn standard_input_is_handed_on_only_when_asked() {
     for tier in ["namespace", "gvisor"] {

@@ -167,6 +167,7 @@ async fn alive(run: &Run) -> bool {
         argv: vec!["true".to_owned()],
         cwd: None,
         stdin: Vec::new(),
+        terminal: false,
         timeout: None,
     };
     let (_keep, cancel) = Cancel::new();
@@ -311,7 +312,8 @@ async fn execute(run: &Run, program: &str, facts: &Value, attack: &Attack) -> Re
     let program = corpus::program(program);
     let argv = ["python3", "-I", "-S", "-c", &program, &facts.to_string()].map(str::to_owned).to_vec();
     let timeout = attack.seconds.map(Duration::from_secs);
-    let call = ProgramCall { tool: "prove".to_owned(), argv, cwd: None, stdin: Vec::new(), timeout };
+    let (tool, stdin) = ("prove".to_owned(), Vec::new());
+    let call = ProgramCall { tool, argv, cwd: None, stdin, terminal: false, timeout };
     let (_keep, cancel) = Cancel::new();
     let done = run.execute(call, &cancel).await?;
     let mut said = Said::of(&done.stdout);

@@ -129,7 +129,7 @@ fn the_private_folder_of_a_killed_forker_is_removed_whatever_its_guest_made_of_i
         fs::write(outside.path().join("kept"), "x").unwrap();
         fs::create_dir_all(private.join("a/b")).unwrap();
         symlink(outside.path(), private.join("a/link")).unwrap();
-        fs::set_permissions(private.join("a"), PermissionsExt::from_mode(0)).unwrap();
+        fs::set_permissions(private.join("a"), PermissionsExt::from_mode(0o0)).unwrap();
         let cleared = cleared(&w);
         assert!(cleared.failed.is_empty(), "{cleared:?}");
         assert!(!private.exists() && outside.path().join("kept").exists());

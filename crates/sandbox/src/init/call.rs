@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use super::module::{self, MODULE_FD, VERDICT_FD};
 use super::sweep::Kin;
-use super::{file, sweep, walk};
+use super::{file, sweep, terminal, walk};
 use crate::launch::{Bounds, Place, Walls};
 use crate::sys::{self, Fork};
 use crate::wasm::Struck;
@@ -441,7 +441,11 @@ fn become_program(
             sys::exit_now(126)
         }
         Job::File(op) => sys::exit_now(file::serve(op, place)),
-        Job::Exec { argv, env: extra, cwd } => {
+        Job::Exec { argv, env: extra, cwd, terminal } => {
+            if *terminal && let Err(e) = terminal::between(place) {
+                drop(writeln!(io::stderr(), "a terminal: {}", plain(&e)));
+                sys::exit_now(126)
+            }
             let error = exec(argv, env, extra, cwd.as_deref(), place);
             let name = argv.first().map_or("", String::as_str);
             // The model and the user read this; the shell's own numbers for it.

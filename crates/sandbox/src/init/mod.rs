@@ -18,6 +18,7 @@ mod group;
 mod measure;
 mod module;
 mod sweep;
+mod terminal;
 mod walk;
 
 use std::collections::BTreeMap;

@@ -212,7 +212,7 @@ async fn run(
     };
     let running = Box::pin(ready::launch(Tier::Namespace, launch, None, PATIENCE, host)).await?.start();
     let call = Call {
-        job: Job::Exec { argv, env: Vec::new(), cwd: None },
+        job: Job::Exec { argv, env: Vec::new(), cwd: None, terminal: false },
         stdin: Vec::new(),
         timeout: PATIENCE,
         output: 64 << 10,

@@ -35,7 +35,7 @@ on_every_tier! {
     bubblewrap(differs: "it says so itself, with an exit status of 1")
     fn a_program_that_does_not_exist_is_told_like_a_shell_tells_it(inside: &Inside) {
         let argv = vec!["no-such-program".to_owned()];
-        let job = Job::Exec { argv, env: Vec::new(), cwd: None };
+        let job = Job::Exec { argv, env: Vec::new(), cwd: None, terminal: false };
         let ran = inside.call(job, b"", Duration::from_secs(20), 1 << 20);
         assert_eq!(ran.outcome.ended, Ended::Exit(127));
         assert!(ran.err.contains("no-such-program: No such file"), "{}", ran.err);
@@ -176,7 +176,7 @@ for _ in range(100):
         inside.sh("mkdir -p a/b; ln -s /etc out");
         let run = |cwd: &str| {
             let argv = vec!["pwd".to_owned()];
-            let job = Job::Exec { argv, env: Vec::new(), cwd: Some(cwd.to_owned()) };
+            let job = Job::Exec { argv, env: Vec::new(), cwd: Some(cwd.to_owned()), terminal: false };
             inside.call(job, b"", Duration::from_secs(20), 1 << 20)
         };
         let top = inside.workspace_inside();

@@ -29,7 +29,7 @@ for p in sys.argv[1:]:
 
 fn look(inside: &Inside, paths: &[String]) -> String {
     let argv = ["/usr/bin/python3", "-c", LOOK].map(str::to_owned).into_iter().chain(paths.iter().cloned());
-    let job = sandbox::Job::Exec { argv: argv.collect(), env: Vec::new(), cwd: None };
+    let job = sandbox::Job::Exec { argv: argv.collect(), env: Vec::new(), cwd: None, terminal: false };
     inside.call(job, b"", Duration::from_secs(60), 1 << 20).out
 }
 
@@ -87,7 +87,7 @@ for p in sys.argv[1:]:
         except OSError: pass
 print('done')";
     let argv = ["/usr/bin/python3", "-c", program].map(str::to_owned).into_iter().chain(paths);
-    let job = sandbox::Job::Exec { argv: argv.collect(), env: Vec::new(), cwd: None };
+    let job = sandbox::Job::Exec { argv: argv.collect(), env: Vec::new(), cwd: None, terminal: false };
     let ran = inside.call(job, b"", Duration::from_secs(60), 1 << 20);
     assert_eq!(ran.out, "done\n", "{}", ran.err);
 }
@@ -261,7 +261,7 @@ fn ordinary_programs_work_as_far_as_this_tier_goes() {
         cat <(echo piped); echo x | tee /dev/stderr 2>/dev/null; mkdir -p a/b; rm -r a; \
         python3 -c \"import subprocess as s; print(s.run(['seq','3'],capture_output=True,text=True).stdout.split())\"";
     let argv = ["bash", "-c", line].map(str::to_owned).to_vec();
-    let job = sandbox::Job::Exec { argv, env: Vec::new(), cwd: None };
+    let job = sandbox::Job::Exec { argv, env: Vec::new(), cwd: None, terminal: false };
     let ran = inside().call(job, b"", Duration::from_secs(60), 1 << 20);
     assert!(ran.out.ends_with("ran\npiped\nx\n['1', '2', '3']\n"), "{}{}", ran.out, ran.err);
 }

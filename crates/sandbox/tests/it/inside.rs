@@ -163,7 +163,7 @@ impl Inside {
 
     pub(crate) fn python(&self, program: &str) -> Ran {
         let argv = ["/usr/bin/python3", "-c", program].map(str::to_owned).to_vec();
-        let job = Job::Exec { argv, env: Vec::new(), cwd: None };
+        let job = Job::Exec { argv, env: Vec::new(), cwd: None, terminal: false };
         self.call(job, b"", Duration::from_secs(60), 1 << 20)
     }
 
@@ -195,7 +195,7 @@ pub(crate) fn own(path: &Path) {
 
 pub(crate) fn shell(line: &str) -> Job {
     let argv = ["sh", "-c", line].map(str::to_owned).to_vec();
-    Job::Exec { argv, env: Vec::new(), cwd: None }
+    Job::Exec { argv, env: Vec::new(), cwd: None, terminal: false }
 }
 
 /// One command in bubblewrap; every one has a sandbox of its own.

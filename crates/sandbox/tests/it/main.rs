@@ -16,6 +16,7 @@ mod modules;
 mod raw;
 mod refusal;
 mod teardown;
+mod terminal;
 mod told;
 mod view;
 mod walls;

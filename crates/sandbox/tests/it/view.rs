@@ -187,7 +187,12 @@ fn a_root_file_system_of_its_own_is_taken_as_it_is() {
             plan.rootfs = policy::Rootfs::Folder(root.path().to_path_buf());
         });
         let run = |program: &str| {
-            let job = sandbox::Job::Exec { argv: vec![program.to_owned()], env: Vec::new(), cwd: None };
+            let job = sandbox::Job::Exec {
+                argv: vec![program.to_owned()],
+                env: Vec::new(),
+                cwd: None,
+                terminal: false,
+            };
             inside.call(job, b"", std::time::Duration::from_secs(20), 999).outcome.ended
         };
         assert_eq!(run("tool"), sandbox::Ended::Exit(0), "{tier}");
@@ -223,7 +228,8 @@ fn a_hostile_root_file_system_leads_no_mount_to_the_host() {
         let before = testkit::Tree::of(victim.path()).unwrap();
         let inside =
             Inside::with(tier, |plan| plan.rootfs = policy::Rootfs::Folder(root.path().to_path_buf()));
-        let job = sandbox::Job::Exec { argv: vec!["tool".to_owned()], env: Vec::new(), cwd: None };
+        let job =
+            sandbox::Job::Exec { argv: vec!["tool".to_owned()], env: Vec::new(), cwd: None, terminal: false };
         let ran = inside.call(job, b"", std::time::Duration::from_secs(20), 999);
         assert_eq!(ran.outcome.ended, sandbox::Ended::Exit(0), "{tier}: {}", ran.err);
         for path in ["etc/canary", "var/canary", "../tmp/canary", "/mnt/etc/passwd"] {

@@ -17,6 +17,8 @@ mod inside;
 mod machine;
 #[path = "../it/teardown.rs"]
 mod teardown;
+#[path = "../it/terminal.rs"]
+mod terminal;
 #[path = "../it/told.rs"]
 mod told;
 #[path = "../it/view.rs"]

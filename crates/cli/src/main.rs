@@ -1,7 +1,7 @@
 //! The `oubliette` command: parses, calls, prints, exits; decides nothing.
 //!
-//! `main` reads as the story: helpers first, because they must be single-threaded; then the forker, before any
-//! other thread; then the arguments, one command, one exit code.
+//! `main` reads as the story: helpers first, because they must be single-threaded; then the forker, a copy of this
+//! process while it knows nothing yet; then the arguments, one command, one exit code.
 
 mod args;
 mod command;
@@ -19,7 +19,8 @@ use args::{Args, Command};
 use exit::Exit;
 
 fn main() -> ExitCode {
-    runs::helper_main();
+    let first = runs::helper_main();
+    let host = first.filter(|word| command::has_sandboxes(word)).map(|_| runs::Host::fork());
     let args = match Args::try_parse() {
         Ok(args) => args,
         // Help and version are no errors; everything else is one of usage.
@@ -32,10 +33,10 @@ fn main() -> ExitCode {
         }
     };
     let done = match &args.command {
-        Command::Run(run) => command::run::run(run),
-        Command::Exec(exec) => command::exec::exec(exec),
-        Command::Doctor(doctor) => command::doctor::doctor(doctor),
-        Command::Prove(prove) => command::prove::prove(prove),
+        Command::Run(run) => command::run::run(run, host),
+        Command::Exec(exec) => command::exec::exec(exec, host),
+        Command::Doctor(doctor) => command::doctor::doctor(doctor, host),
+        Command::Prove(prove) => command::prove::prove(prove, host),
         Command::Guild(guild) => command::guild::guild(guild),
         Command::Runs(runs) => command::runs::runs(runs),
         Command::Schema(schema) => command::schema::schema(schema),

@@ -1,13 +1,14 @@
 //! The forker: the one process that starts sandboxes, and their parent.
 //!
 //! It has one thread and little memory, so that a clone is cheap and safe; it has the executor's ids but none of
-//! its environment, files or keys. It reads requests from one socket, which is its standard input, and when that
-//! closes (the executor ended, or was killed) it kills every sandbox, removes what it made for them, and ends.
+//! its environment, arguments, files or keys. It reads requests from one socket, which is its standard input, and
+//! when that closes (the executor ended, or was killed) it kills every sandbox, removes what it made for them, and
+//! ends.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -26,7 +27,7 @@ const OPEN_FILES: u64 = 1024;
 /// Descriptors that come with every launch; a module may be one more.
 const STREAMS: usize = 3;
 
-/// Runs until the executor's end of the socket closes.
+/// Runs until the executor's end of the socket closes, which is its standard input.
 pub(crate) fn run() -> ! {
     sys::ignore_terminal_signals();
     // A guest's system has modes of its own; a strict mask of the caller would close it to the guest's user.
@@ -45,6 +46,22 @@ pub(crate) fn run() -> ! {
         }
     };
     sys::exit_now(code)
+}
+
+/// The same in a copy of the executor: nothing that was open in it stays, but its standard error.
+pub(crate) fn run_from(socket: OwnedFd) -> ! {
+    let null = fs::OpenOptions::new().read(true).write(true).open("/dev/null");
+    let placed = null.and_then(|null| {
+        sys::place_fd(null.as_raw_fd(), 1)?;
+        sys::place_fd(socket.as_raw_fd(), 0)
+    });
+    if placed.is_err() {
+        sys::exit_now(71);
+    }
+    // Both have their places now; their first numbers go with all others.
+    std::mem::forget(socket);
+    sys::close_from(3);
+    run()
 }
 
 struct Forker {

@@ -1,6 +1,7 @@
 //! The executor's side of the forker.
 
 use std::collections::HashMap;
+use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -9,13 +10,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, recv, socketpair};
+use rustix::process::{Pid, WaitOptions, waitpid};
 use tokio::sync::mpsc;
 
 use crate::launch::{Bounds, INIT_ARG, Launch, Place};
 use crate::message::{self, Ask, MAX_MESSAGE, Tell};
-use crate::{forker, init, machine, sys};
+use crate::sys::{self, Fork};
+use crate::{forker, init, machine};
 
 const FORKER_ARG: &str = "__forker";
+/// What a forker that is a copy calls itself, in lists of processes.
+const FORKER_TITLE: &[u8] = b"oubliette\0__forker";
 
 /// The forker, and through it every sandbox. When the last of these is dropped, everything it started is gone.
 #[derive(Clone, Debug)]
@@ -26,7 +31,7 @@ struct Inner {
     socket: Arc<OwnedFd>,
     next: AtomicU64,
     listeners: Arc<Mutex<HashMap<u64, mpsc::UnboundedSender<Tell>>>>,
-    child: Mutex<std::process::Child>,
+    forker: Pid,
     cache: OnceLock<PathBuf>,
     told: OnceLock<Told>,
 }
@@ -40,12 +45,12 @@ impl std::fmt::Debug for Told {
     }
 }
 
-/// Enters a helper (forker, guest init) when the program was started as one; returns otherwise.
+/// Enters a helper (forker, guest init) when the program was started as one; otherwise says the first argument.
 ///
 /// Must be the first thing in `main`, before any thread exists.
-pub fn helper_main() {
-    let mut args = std::env::args_os().skip(1);
-    let Some(first) = args.next() else { return };
+pub fn helper_main() -> Option<OsString> {
+    let mut args: Vec<OsString> = std::env::args_os().collect();
+    let first = args.get(1).cloned()?;
     if first == FORKER_ARG {
         forker::run();
     }
@@ -53,23 +58,53 @@ pub fn helper_main() {
         machine::run_guest();
     }
     if first == INIT_ARG {
-        let bounds: Option<Bounds> =
-            args.next().and_then(|text| serde_json::from_str(text.to_str().unwrap_or_default()).ok());
-        let Some(bounds) = bounds else { sys::exit_now(70) };
-        let guest = match args.next().and_then(|text| text.into_string().ok()).as_deref() {
-            Some("") => None,
-            Some(id) => Some(id.parse().unwrap_or_else(|_| sys::exit_now(70))),
-            None => sys::exit_now(70),
-        };
-        // In gVisor the engine gave init the guest's environment as its own.
-        let env: Vec<(String, String)> = std::env::vars_os()
-            .filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)))
-            .collect();
-        init::run(&env, &bounds, Place { guest, ..Place::own() });
+        run_init(args.get(2..).unwrap_or_default());
     }
+    // A forker may be copied from this process: what was typed is not to be found in it.
+    for arg in args.drain(..) {
+        let mut bytes = arg.into_encoded_bytes();
+        bytes.fill(0);
+        std::hint::black_box(&mut bytes);
+    }
+    Some(first)
+}
+
+fn run_init(args: &[OsString]) -> ! {
+    let text = |n: usize| args.get(n).and_then(|text| text.to_str());
+    let bounds: Option<Bounds> = text(0).and_then(|text| serde_json::from_str(text).ok());
+    let Some(bounds) = bounds else { sys::exit_now(70) };
+    let guest = match text(1) {
+        Some("") => None,
+        Some(id) => Some(id.parse().unwrap_or_else(|_| sys::exit_now(70))),
+        None => sys::exit_now(70),
+    };
+    // In gVisor the engine gave init the guest's environment as its own.
+    let env: Vec<(String, String)> = std::env::vars_os()
+        .filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)))
+        .collect();
+    init::run(&env, &bounds, Place { guest, ..Place::own() })
 }
 
 impl Host {
+    /// Starts the forker as a copy of this process, which spares the start of a program. Only for the first lines of
+    /// `main`, behind [`helper_main`]: the copy holds whatever this process has come to know. What it was started
+    /// with, arguments and environment, the copy overwrites before anything else. Where that cannot be done, or there
+    /// is another thread, this is [`Host::start`].
+    ///
+    /// # Errors
+    /// As [`Host::start`].
+    pub fn fork() -> io::Result<Host> {
+        let Ok(beginnings) = sys::Beginnings::find() else { return Host::start() };
+        let (ours, theirs) = pair()?;
+        match sys::fork()? {
+            Fork::Child => {
+                beginnings.forget(FORKER_TITLE);
+                forker::run_from(theirs)
+            }
+            Fork::Parent(pid) => Host::of(ours, pid),
+        }
+    }
+
     /// Starts the forker. Must be called before any other thread exists.
     ///
     /// # Errors
@@ -83,8 +118,7 @@ impl Host {
     /// # Errors
     /// As [`Host::start`].
     pub fn start_from(program: &Path) -> io::Result<Host> {
-        let (ours, theirs) =
-            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        let (ours, theirs) = pair()?;
         #[expect(clippy::disallowed_methods, reason = "this is the one place that starts the forker")]
         let child = Command::new(program)
             .arg(FORKER_ARG)
@@ -93,6 +127,11 @@ impl Host {
             .stdin(Stdio::from(theirs))
             .stdout(Stdio::null())
             .spawn()?;
+        Host::of(ours, child.id().cast_signed())
+    }
+
+    fn of(ours: OwnedFd, forker: i32) -> io::Result<Host> {
+        let forker = Pid::from_raw(forker).ok_or_else(|| io::Error::other("a process without a number"))?;
         let socket = Arc::new(ours);
         let listeners = Arc::new(Mutex::new(HashMap::new()));
         let (hear, to) = (Arc::clone(&socket), Arc::clone(&listeners));
@@ -101,7 +140,7 @@ impl Host {
             socket,
             next: AtomicU64::new(1),
             listeners,
-            child: Mutex::new(child),
+            forker,
             cache: OnceLock::new(),
             told: OnceLock::new(),
         })))
@@ -132,7 +171,7 @@ impl Host {
 
     /// The process id of the forker, parent of every sandbox.
     pub fn forker_id(&self) -> u32 {
-        lock(&self.0.child).id()
+        self.0.forker.as_raw_nonzero().get().unsigned_abs()
     }
 
     /// Asks for a sandbox; answers about it come on the channel.
@@ -179,8 +218,12 @@ impl Drop for Inner {
         // so that nothing of ours is left when the program ends.
         // Neither fails but when the forker is gone already.
         rustix::net::shutdown(self.socket.as_fd(), rustix::net::Shutdown::Both).ok();
-        lock(&self.child).wait().ok();
+        while matches!(waitpid(Some(self.forker), WaitOptions::empty()), Err(rustix::io::Errno::INTR)) {}
     }
+}
+
+fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
 }
 
 /// Hands answers to whom they concern, until the forker is gone.

@@ -19,7 +19,7 @@
 //! A virtual machine's init is a process of the guest's kernel; the channel is its serial port (see `machine`).
 //!
 //! The library never forks in a threaded process: [`helper_main`] must be called first thing in `main`, and
-//! [`Host::start`] before any other thread exists.
+//! [`Host::fork`] or [`Host::start`] before any other thread exists.
 
 mod call;
 mod cgroup;

@@ -73,6 +73,55 @@ pub(crate) fn fork() -> io::Result<Fork> {
     clone_into(0)
 }
 
+/// What this process was started with, as the kernel laid it out: arguments and environment, side by side, and the
+/// random bytes.
+pub(crate) struct Beginnings {
+    texts: usize,
+    end: usize,
+}
+
+impl Beginnings {
+    /// Finds it; an error where it cannot be found, or where there is a second thread.
+    pub(crate) fn find() -> io::Result<Beginnings> {
+        let stat = text("/proc/self/stat")?;
+        Beginnings::of(&stat).ok_or_else(|| io::Error::other("the beginnings of this process are not told"))
+    }
+
+    fn of(stat: &str) -> Option<Beginnings> {
+        // A name may hold anything, and stands before the last bracket; field 3 comes next.
+        let fields: Vec<usize> =
+            stat.rsplit_once(')')?.1.split_whitespace().map(|n| n.parse().unwrap_or(0)).collect();
+        let field = |number: usize| fields.get(number - 3).copied();
+        let [args, args_end, env, end] = [field(48)?, field(49)?, field(50)?, field(51)?];
+        let sound = field(20)? == 1 && args > 0 && args <= args_end && args_end == env && env <= end;
+        // Longer than the kernel lets it be.
+        let bounded = end.checked_sub(args)? <= 16 << 20;
+        (sound && bounded).then_some(Beginnings { texts: args, end })
+    }
+
+    /// Overwrites all of it: with a title, as far as there is room, and zeros. Only for a process that will not look
+    /// at its arguments or environment again, and has one thread.
+    pub(crate) fn forget(self, title: &[u8]) {
+        let length = self.end - self.texts;
+        let start = ptr::with_exposed_provenance_mut::<u8>(self.texts);
+        let kept = title.len().min(length.saturating_sub(1));
+        // SAFETY: the kernel told these bounds of this process's own stack, above every frame; nothing else lives
+        // there, no other thread runs, and who reads arguments or environment later finds empty C strings.
+        unsafe {
+            ptr::write_bytes(start, 0, length);
+            ptr::copy_nonoverlapping(title.as_ptr(), start, kept);
+        }
+        // SAFETY: no other thread reads the environment; its texts are empty now.
+        unsafe { libc::clearenv() };
+        // SAFETY: getauxval takes an integer.
+        let random = unsafe { libc::getauxval(libc::AT_RANDOM) };
+        if let (Ok(at), true) = (usize::try_from(random), random != 0) {
+            // SAFETY: the kernel put 16 bytes there, on the same stack; the C library read them at its start.
+            unsafe { ptr::write_bytes(ptr::with_exposed_provenance_mut::<u8>(at), 0, 16) };
+        }
+    }
+}
+
 /// Ends this process at once, without running anything that another copy of it also holds.
 pub(crate) fn exit_now(code: i32) -> ! {
     // SAFETY: _exit never returns and touches no memory of ours.
@@ -545,4 +594,43 @@ pub(crate) fn answer_notice(listener: &OwnedFd, id: u64, error: i32) -> io::Resu
     let raw = std::os::fd::AsRawFd::as_raw_fd(listener);
     // SAFETY: the pointer is to a live seccomp_notif_resp.
     check(i64::from(unsafe { libc::ioctl(raw, NOTIF_SEND as _, &raw mut answer) })).map(|_| ())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Fields of `stat` from the third on.
+    fn stat(name: &str, threads: usize, [args, args_end, env, end]: [usize; 4]) -> String {
+        let mut fields = vec!["S".to_owned()];
+        fields.extend((4..=52).map(|n| match n {
+            20 => threads.to_string(),
+            48 => args.to_string(),
+            49 => args_end.to_string(),
+            50 => env.to_string(),
+            51 => end.to_string(),
+            _ => "7".to_owned(),
+        }));
+        format!("1 ({name}) {}\n", fields.join(" "))
+    }
+
+    #[test]
+    fn beginnings_are_found_whatever_the_name_of_the_process() {
+        for name in ["a", "a) b (c", ") S 1 1"] {
+            let found = Beginnings::of(&stat(name, 1, [1000, 1010, 1010, 1500])).unwrap();
+            assert_eq!((found.texts, found.end), (1000, 1500), "{name}");
+        }
+    }
+
+    #[test]
+    fn beginnings_that_are_not_told_or_not_sound_are_not_found() {
+        for bounds in
+            [[0, 0, 0, 0], [1000, 900, 900, 1500], [1000, 1010, 1020, 1500], [1000, 1010, 1010, 1000]]
+        {
+            assert!(Beginnings::of(&stat("a", 1, bounds)).is_none(), "{bounds:?}");
+        }
+        assert!(Beginnings::of(&stat("a", 2, [1000, 1010, 1010, 1500])).is_none());
+        assert!(Beginnings::of("1 (a) S 1").is_none());
+        assert!(Beginnings::of("").is_none());
+    }
 }

@@ -6,8 +6,8 @@ use crate::args::Doctor;
 use crate::exit::Exit;
 use crate::{deploy, render};
 
-pub(crate) fn doctor(args: &Doctor) -> anyhow::Result<ExitCode> {
-    let host = super::host(false)?;
+pub(crate) fn doctor(args: &Doctor, forked: super::Forked) -> anyhow::Result<ExitCode> {
+    let host = super::host(forked, false)?;
     let deployed = deploy::load(&args.deploy)?;
     let probes = super::runtime()?.block_on(runs::probe(&host))?;
     let isolation = &deployed.deployment.isolation;

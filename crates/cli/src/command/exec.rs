@@ -15,8 +15,8 @@ use crate::{deploy, live, render, signal};
 /// Bytes of standard input that are handed on.
 const MAX_STDIN: u64 = 1 << 20;
 
-pub(crate) fn exec(args: &Exec) -> anyhow::Result<ExitCode> {
-    let host = super::host(false)?;
+pub(crate) fn exec(args: &Exec, forked: super::Forked) -> anyhow::Result<ExitCode> {
+    let host = super::host(forked, false)?;
     let deployed = deploy::load(&args.deploy)?;
     let mut grant = Grant::without_guild(&deployed.deployment);
     // A person or a program reads this, not a model: everything that is kept is shown.

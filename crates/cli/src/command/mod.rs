@@ -8,9 +8,22 @@ pub(crate) mod run;
 pub(crate) mod runs;
 pub(crate) mod schema;
 
+use std::ffi::OsStr;
+use std::io;
+
+use ::runs::Host;
+
+/// What became of starting the forker, where the first word on the command line asked for one.
+pub(crate) type Forked = Option<io::Result<Host>>;
+
+/// Whether a command of this name starts sandboxes.
+pub(crate) fn has_sandboxes(name: &OsStr) -> bool {
+    ["run", "exec", "doctor", "prove"].iter().any(|command| name == *command)
+}
+
 /// The forker, told where this user keeps what is made once and used again, and who hears of it.
-fn host(quiet: bool) -> anyhow::Result<::runs::Host> {
-    let host = ::runs::Host::start()?;
+fn host(forked: Forked, quiet: bool) -> anyhow::Result<Host> {
+    let host = forked.unwrap_or_else(Host::start)?;
     if !quiet {
         host.hear(|what| crate::render::note(&format!("oubliette: {what}")));
     }

@@ -12,8 +12,8 @@ use crate::args::{Prove, ProvenName};
 use crate::exit::{Exit, usage};
 use crate::{render, signal};
 
-pub(crate) fn prove(args: &Prove) -> anyhow::Result<ExitCode> {
-    let host = super::host(false)?;
+pub(crate) fn prove(args: &Prove, forked: super::Forked) -> anyhow::Result<ExitCode> {
+    let host = super::host(forked, false)?;
     let corpus = corpus(args)?;
     let folder = Folder::make(args.data.as_deref())?;
     let cancel = signal::cancel()?;

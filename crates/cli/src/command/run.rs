@@ -16,8 +16,8 @@ use crate::{deploy, live, render, signal};
 /// Bytes a task may have.
 const MAX_TASK: usize = 64 << 10;
 
-pub(crate) fn run(args: &Run) -> anyhow::Result<ExitCode> {
-    let host = super::host(args.quiet)?;
+pub(crate) fn run(args: &Run, forked: super::Forked) -> anyhow::Result<ExitCode> {
+    let host = super::host(forked, args.quiet)?;
     let mut deployed = deploy::load(&args.deploy)?;
     over(args, &mut deployed);
     let guild = agent::load(&args.guild)?;

@@ -128,7 +128,7 @@ fn verify(id: &str, store: &Store) -> anyhow::Result<ExitCode> {
 
 fn gc(dry_run: bool, store: &Store) -> anyhow::Result<ExitCode> {
     // What a killed executor left on the machine itself is removed by the start of the next one.
-    let host = (!dry_run).then(|| super::host(false)).transpose()?;
+    let host = (!dry_run).then(|| super::host(None, false)).transpose()?;
     let deployed = deploy::read(store.config.as_deref(), store.data.as_deref())?;
     let records = &deployed.deployment.records;
     let cleared = ::runs::gc(&deployed.store, records.keep, records.max_bytes, dry_run)?;

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -66,8 +67,12 @@ pub(crate) fn started(place: &Place, command: &mut Command) -> Started {
 
 impl Started {
     pub(crate) fn signal(&self, signal: Signal) {
-        let id = self.child.as_ref().unwrap().id();
-        kill_process(Pid::from_raw(id.cast_signed()).unwrap(), signal).unwrap();
+        kill_process(Pid::from_raw(self.id().cast_signed()).unwrap(), signal).unwrap();
+    }
+
+    /// Number of the program itself.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.as_ref().unwrap().id()
     }
 
     pub(crate) fn ended(self) -> Ran {
@@ -186,4 +191,24 @@ pub(crate) fn assert_nothing_left(forker: Process, guests: &BTreeSet<Process>) {
 pub(crate) fn holds(file: &str, text: &str) -> bool {
     let bytes = fs::read(file).unwrap_or_default();
     bytes.windows(text.len()).any(|w| w == text.as_bytes())
+}
+
+/// Whether a text stands anywhere in what a process can write.
+pub(crate) fn remembers(pid: u32, text: &str) -> bool {
+    let memory = fs::File::open(format!("/proc/{pid}/mem")).unwrap();
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap();
+    let mut looked_at = 0;
+    let found = maps
+        .lines()
+        .filter(|line| line.split(' ').nth(1).is_some_and(|may| may.starts_with("rw")))
+        .any(|line| {
+            let (from, to) = line.split(' ').next().unwrap().split_once('-').unwrap();
+            let number = |hex| u64::from_str_radix(hex, 16).unwrap();
+            let mut bytes = vec![0; usize::try_from(number(to) - number(from)).unwrap()];
+            let read = memory.read_at(&mut bytes, number(from)).unwrap_or(0);
+            looked_at += read;
+            bytes[..read].windows(text.len()).any(|w| w == text.as_bytes())
+        });
+    assert!(found || looked_at > 64 << 10, "{looked_at} bytes of {pid} could be read");
+    found
 }

@@ -4,7 +4,7 @@ use serde_json::json;
 use testkit::Script;
 
 use crate::place::{Place, finish, ran, sh};
-use crate::process::holds;
+use crate::process::{holds, remembers};
 use crate::{Who, everywhere};
 
 const KEY: &str = "sk-canary-0123456789abcdef-key";
@@ -126,6 +126,28 @@ fn r58_helper_processes_have_no_environment() {
         assert!(!holds(&format!("/proc/{}/environ", process.id), KEY), "{process:?}");
         assert!(!holds(&format!("/proc/{}/cmdline", process.id), KEY), "{process:?}");
     }
+    program.signal(rustix::process::Signal::TERM);
+    assert_eq!(program.ended().code, Some(5));
+}
+
+/// R58: the forker is a copy of the program, and so is a guest's init: neither remembers what that was started with.
+#[test]
+fn r58_the_forker_remembers_neither_environment_nor_arguments() {
+    let place = Place::new("namespace", Who::Own);
+    let typed = "typed-canary-0123456789abcdef";
+    let mut command = place.exec_command(&[], &["sh", "-c", "touch ready; sleep 1000", typed]);
+    command.env("TEST_MODEL_KEY", KEY);
+    let program = crate::process::started(&place, &mut command);
+    for canary in [KEY, typed] {
+        assert!(remembers(program.id(), canary), "the program itself has {canary}");
+        assert!(!remembers(program.forker.id, canary), "the forker has {canary}");
+    }
+    // What is open in the program is not in the forker: its socket, nothing twice, and what it made itself.
+    let open = |pid: u32| std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
+    let targets: Vec<_> =
+        open(program.forker.id).filter_map(|fd| std::fs::read_link(fd.path()).ok()).collect();
+    let of_the_run = |target: &&std::path::PathBuf| target.starts_with(place.path(""));
+    assert_eq!(targets.iter().filter(of_the_run).count(), 0, "{targets:?}");
     program.signal(rustix::process::Signal::TERM);
     assert_eq!(program.ended().code, Some(5));
 }

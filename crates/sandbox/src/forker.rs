@@ -10,6 +10,7 @@ use std::fs;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::thread::Gid;
@@ -21,9 +22,12 @@ use crate::launch::{BASE_ID, Backend, Bounds, GUEST_ID, ID_COUNT, Launch, MONITO
 use crate::machine;
 use crate::message::{Ask, Tell, receive, send};
 use crate::sys::{self, Fork};
+use crate::view::Survey;
 
 /// Descriptors that a sandbox needs room for: not so many, but under numbers as high as that.
 const OPEN_FILES: u64 = 1024;
+/// How long a look at the host's system tells what is there.
+const FRESH: Duration = Duration::from_secs(10);
 /// Descriptors that come with every launch; a module may be one more.
 const STREAMS: usize = 3;
 
@@ -69,6 +73,10 @@ struct Forker {
     children: OwnedFd,
     boxes: BTreeMap<u64, Child>,
     groups: Vec<cgroup::Own>,
+    /// The host's system, looked at while nobody asked for anything yet, and when that was.
+    survey: Option<(Survey, Instant)>,
+    /// Something was asked already.
+    asked: bool,
     /// What a killed forker left was looked for.
     swept: bool,
 }
@@ -106,16 +114,26 @@ impl Forker {
     fn new() -> io::Result<Forker> {
         let socket = io::stdin().as_fd().try_clone_to_owned()?;
         let groups = cgroup::own_groups();
-        Ok(Forker { socket, children: sys::child_signals()?, boxes: BTreeMap::new(), groups, swept: false })
+        Ok(Forker {
+            socket,
+            children: sys::child_signals()?,
+            boxes: BTreeMap::new(),
+            groups,
+            survey: None,
+            asked: false,
+            swept: false,
+        })
     }
 
     fn serve(&mut self) -> io::Result<()> {
+        // The executor has something to do yet before it asks for the first sandbox.
+        self.survey = survey().map(|survey| (survey, Instant::now()));
         loop {
             let mut fds =
                 [PollFd::new(&self.socket, PollFlags::IN), PollFd::new(&self.children, PollFlags::IN)];
             const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
-            match poll(&mut fds, (!self.swept).then_some(&NOW)) {
-                // Whoever asks for a sandbox at once does not wait for this.
+            match poll(&mut fds, (self.asked && !self.swept).then_some(&NOW)) {
+                // Whoever asks for a sandbox does not wait for this: while the first one runs is time enough.
                 Ok(0) => {
                     self.swept = true;
                     cgroup::sweep(&self.groups);
@@ -130,7 +148,10 @@ impl Forker {
             }
             if asked {
                 match receive(&self.socket)? {
-                    Some((ask, fds)) => self.obey(ask, fds)?,
+                    Some((ask, fds)) => {
+                        self.asked = true;
+                        self.obey(ask, fds)?;
+                    }
                     None => return self.end(),
                 }
             }
@@ -180,6 +201,7 @@ impl Forker {
         } else {
             None
         };
+        let survey = self.survey.take().filter(|(_, at)| at.elapsed() < FRESH).map(|(survey, _)| survey);
         let (go_read, mut go_write) = io::pipe().map_err(during("make a pipe"))?;
         let (mut status_read, status_write) = io::pipe().map_err(during("make a pipe"))?;
         let (life_read, life_write) = match confined {
@@ -214,6 +236,7 @@ impl Forker {
                     streams,
                     module,
                     taken,
+                    survey,
                     doors: Some(doors),
                     held,
                     life: life_read.map(OwnedFd::from),
@@ -225,7 +248,7 @@ impl Forker {
                 return Err(format!("create the namespaces: {e}"));
             }
         };
-        drop((go_read, status_write, streams, module, taken, doors, life_read));
+        drop((go_read, status_write, streams, module, taken, survey, doors, life_read));
         let ids = ids_of(launch, root);
         let seen = namespaces_that_differ(pid);
         let mapped = if confined { Ok(()) } else { write_maps(pid, ids) };
@@ -304,6 +327,15 @@ impl Forker {
     }
 }
 
+/// The host's system as a sandbox's own ids see it; none where that cannot be.
+fn survey() -> Option<Survey> {
+    if !owns_ids() {
+        return Some(Survey::of_host());
+    }
+    set_groups(&[]).ok()?;
+    sys::with_file_ids(BASE_ID + GUEST_ID, Survey::of_host).ok()
+}
+
 /// Limits that the executor was started with; a guest that cannot even fork is better not begun.
 fn enough_room(backend: &Backend) -> Result<(), String> {
     let files = sys::soft_limit(libc::RLIMIT_NOFILE);
@@ -352,7 +384,7 @@ fn remove_patiently(cgroup: &mut Cgroup) {
         match cgroup.remove() {
             Ok(()) => return,
             Err(_) if attempt < 50 => std::thread::yield_now(),
-            Err(_) => std::thread::sleep(std::time::Duration::from_millis(1)),
+            Err(_) => std::thread::sleep(Duration::from_millis(1)),
         }
     }
 }

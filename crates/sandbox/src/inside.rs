@@ -26,7 +26,7 @@ use rustix::thread::{
 use crate::cgroup::Doors;
 use crate::launch::{Backend, Bounds, GUEST_ID, Held, Launch, Place};
 use crate::sys::{self, Forbid};
-use crate::view::{self, Trees};
+use crate::view::{self, Survey, Trees};
 use crate::{confined, filter, gvisor, init, machine, rules};
 
 /// What the forker hands to the new process.
@@ -42,6 +42,8 @@ pub(crate) struct Start<'a> {
     pub(crate) module: Option<OwnedFd>,
     /// Trees that only root may take, already taken; the process takes its own otherwise.
     pub(crate) taken: Option<Taken>,
+    /// The host's system as it was looked at a moment ago; otherwise the process looks itself.
+    pub(crate) survey: Option<Survey>,
     /// Its ways into its cgroup.
     pub(crate) doors: Option<Doors>,
     /// What a cgroup holds.
@@ -186,7 +188,10 @@ fn prepare(start: &mut Start<'_>) -> Result<(), Failure> {
     let rootfs = match taken.rootfs {
         Some(trees) => trees,
         None if start.launch.modules => Trees::bare().during("open the devices")?,
-        None => Trees::of_host().during("open the host's toolchain")?,
+        None => {
+            let survey = start.survey.take().unwrap_or_else(Survey::of_host);
+            Trees::of_host(survey).during("open the host's toolchain")?
+        }
     };
     let stage = stage(&start.launch.bounds)?;
     match start.launch.backend {

@@ -485,6 +485,23 @@ pub(crate) fn ticks() -> u64 {
     0
 }
 
+/// Does something with the files that this id may touch, as user and as group, and no others. Only for root with one
+/// thread.
+pub(crate) fn with_file_ids<T>(id: u32, doing: impl FnOnce() -> T) -> io::Result<T> {
+    // SAFETY: both take plain integers, and answer with what was before.
+    let set = |(gid, uid): (u32, u32)| unsafe { (libc::setfsgid(gid), libc::setfsuid(uid)) };
+    let own = (rustix::process::getegid().as_raw(), rustix::process::geteuid().as_raw());
+    // Another id, though for files only, costs a process that others of its own may look at it.
+    let dumpable = rustix::process::dumpable_behavior()?;
+    set((id, id));
+    // What is no id changes nothing.
+    let (gid, uid) = set((u32::MAX, u32::MAX));
+    let done = [gid, uid].iter().all(|now| now.cast_unsigned() == id).then(doing);
+    set(own);
+    rustix::process::set_dumpable_behavior(dumpable)?;
+    done.ok_or_else(|| io::ErrorKind::PermissionDenied.into())
+}
+
 /// Leaves the session for one of its own. Not by rustix: an old gVisor answers 0, which is no session to it.
 pub(crate) fn new_session() -> io::Result<()> {
     // SAFETY: setsid takes nothing.

@@ -9,7 +9,7 @@
 
 use std::ffi::CString;
 use std::fs;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, symlink};
@@ -95,12 +95,51 @@ pub(crate) fn open_parts() -> (Vec<PathBuf>, Vec<PathBuf>) {
     (programs.chain(etc).chain(machine).collect(), devices.collect())
 }
 
+/// Where the parts of the host's own system are, and what the copied ones hold: as whoever looks can see it.
+#[derive(Debug)]
+pub(crate) struct Survey {
+    programs: Vec<(&'static str, PathBuf)>,
+    etc: Vec<(&'static str, PathBuf)>,
+    files: Vec<(&'static str, Vec<u8>)>,
+}
+
+impl Survey {
+    pub(crate) fn of_host() -> Survey {
+        // A merged /usr has links at the root; what they mean is attached under their name.
+        let real = |folder: &'static str| {
+            move |name: &&'static str| {
+                let real = fs::canonicalize(Path::new(folder).join(name)).ok()?;
+                real.is_dir().then_some((*name, real))
+            }
+        };
+        let public = |(_, folder): &(&str, PathBuf)| is_public(folder);
+        Survey {
+            programs: PROGRAMS.iter().filter_map(real("/")).collect(),
+            etc: ETC_FOLDERS.iter().filter_map(real("/etc")).filter(public).collect(),
+            files: ETC_FILES.iter().filter_map(|name| Some((*name, public_file(name)?))).collect(),
+        }
+    }
+}
+
+/// What an ordinary user may not read is no business of a guest either.
+fn public_file(name: &str) -> Option<Vec<u8>> {
+    let mut file = fs::File::open(Path::new("/etc").join(name)).ok()?;
+    let meta = file.metadata().ok()?;
+    if !meta.is_file() || meta.mode() & 0o004 == 0 || meta.len() >= 4 << 20 {
+        return None;
+    }
+    let mut bytes = Vec::with_capacity(usize::try_from(meta.len()).unwrap_or(0) + 1);
+    file.read_to_end(&mut bytes).ok()?;
+    Some(bytes)
+}
+
 /// The trees that make a view, attached nowhere yet.
 pub(crate) struct Trees {
     /// No system at all is in it.
     bare: bool,
     programs: Vec<(PathBuf, OwnedFd)>,
     etc: Vec<(PathBuf, OwnedFd)>,
+    files: Vec<(&'static str, Vec<u8>)>,
     devices: Vec<(&'static str, OwnedFd)>,
 }
 
@@ -120,23 +159,14 @@ pub(crate) fn attach(tree: &OwnedFd, at: &Path) -> io::Result<()> {
 
 impl Trees {
     /// The host's own system: its program trees and the harmless part of `/etc`.
-    pub(crate) fn of_host() -> io::Result<Trees> {
-        let mut programs = Vec::new();
-        for name in PROGRAMS {
-            // A merged /usr has links at the root; what they mean is attached under their name.
-            let Ok(real) = fs::canonicalize(Path::new("/").join(name)) else { continue };
-            if real.is_dir() {
-                programs.push((PathBuf::from(name), tree(&real, Forbid::SuidDevWrite)?));
-            }
-        }
-        let mut etc = Vec::new();
-        for name in ETC_FOLDERS {
-            let Ok(real) = fs::canonicalize(Path::new("/etc").join(name)) else { continue };
-            if real.is_dir() && is_public(&real) {
-                etc.push((PathBuf::from(name), tree(&real, Forbid::SuidDevWrite)?));
-            }
-        }
-        Ok(Trees { bare: false, programs, etc, devices: devices()? })
+    pub(crate) fn of_host(survey: Survey) -> io::Result<Trees> {
+        let taken = |parts: Vec<(&str, PathBuf)>| -> io::Result<Vec<(PathBuf, OwnedFd)>> {
+            let read_only =
+                |(name, real): (&str, PathBuf)| Ok((name.into(), tree(&real, Forbid::SuidDevWrite)?));
+            parts.into_iter().map(read_only).collect()
+        };
+        let (programs, etc) = (taken(survey.programs)?, taken(survey.etc)?);
+        Ok(Trees { bare: false, programs, etc, files: survey.files, devices: devices()? })
     }
 
     /// A folder that holds a root file system of its own: taken as it is, read-only.
@@ -161,18 +191,30 @@ impl Trees {
             };
             programs.push((PathBuf::from(name), tree(&real, Forbid::SuidDevWrite)?));
         }
-        Ok(Trees { bare: false, programs, etc: Vec::new(), devices: devices()? })
+        Ok(Trees { bare: false, programs, etc: Vec::new(), files: Vec::new(), devices: devices()? })
     }
 
     /// Devices only: the system is there by other means.
     pub(crate) fn of_devices() -> io::Result<Trees> {
-        Ok(Trees { bare: false, programs: Vec::new(), etc: Vec::new(), devices: devices()? })
+        Ok(Trees {
+            bare: false,
+            programs: Vec::new(),
+            etc: Vec::new(),
+            files: Vec::new(),
+            devices: devices()?,
+        })
     }
 
     /// No system: for a sandbox in which no program runs.
     pub(crate) fn bare() -> io::Result<Trees> {
         let null = ("null", sys::detached_tree(c"/dev/null")?);
-        Ok(Trees { bare: true, programs: Vec::new(), etc: Vec::new(), devices: vec![null] })
+        Ok(Trees {
+            bare: true,
+            programs: Vec::new(),
+            etc: Vec::new(),
+            files: Vec::new(),
+            devices: vec![null],
+        })
     }
 
     /// Builds the system part of a view at `root`, an empty folder on a file system of ours.
@@ -211,12 +253,8 @@ impl Trees {
             fs::create_dir_all(&at)?;
             attach(tree, &at)?;
         }
-        for name in ETC_FILES {
-            let from = Path::new("/etc").join(name);
-            // What an ordinary user may not read is no business of a guest either.
-            if fs::metadata(&from).is_ok_and(|m| m.is_file() && m.mode() & 0o004 != 0 && m.len() < 4 << 20) {
-                write_sealed(&etc.join(name), &fs::read(&from)?)?;
-            }
+        for (name, bytes) in &self.files {
+            write_sealed(&etc.join(name), bytes)?;
         }
         let own = [
             ("passwd", PASSWD),

@@ -1,16 +1,19 @@
 //! Room for one more sandbox: all runs of a data folder, of whatever process, under one ceiling.
 //!
 //! ```text
-//!   ceiling/<run>.waits ── oldest of those that wait, and there is room ─▶ ceiling/<run>.holds ── run ends ─▶ gone
+//!   ceiling/seat-N: taken ── {run, waits} ── oldest of those that wait, and there is room ─▶ {run, holds} ── run ends
+//!         ▲                                                                                                     │
+//!         └───────────────────────────────────── free, for the next ◀───────────────────────────────────────────┘
 //! ```
 //!
-//! Each file is locked by the process it speaks for. The kernel lets go of the lock however that process ends, so
-//! what a killed one held is free at once, and its file is taken away by whoever looks next. Ids of runs sort by
-//! time: first come, first served.
+//! A seat is taken while the process it speaks for holds a lock on its file. The kernel lets go of the lock however
+//! that process ends, so what a killed one held is free at once, and what a free seat says counts nothing. Files stay
+//! for the next run: to make one and to remove one costs a run more than all else here. Ids of runs sort by time:
+//! first come, first served.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, ErrorKind, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::io::{self, ErrorKind, Read};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -22,12 +25,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::{RunError, RunId};
 
-const WAITS: &str = "waits";
-const HOLDS: &str = "holds";
+const SEAT: &str = "seat-";
+/// More seats than any ceiling has room for, waiting included.
+const SEATS: u32 = 1 << 16;
 /// How long nobody looks who waits.
 const LOOK: Duration = Duration::from_millis(100);
-/// What a file here may hold.
-const LARGEST: u64 = 4 << 10;
+/// What a seat says is filled up to this length, so that it can be written over in place.
+const LENGTH: usize = 256;
 const NOFOLLOW: i32 = OFlags::NOFOLLOW.bits().cast_signed();
 
 /// Told to somebody who waits for room.
@@ -44,8 +48,18 @@ pub struct Waiting {
 }
 
 /// What one run takes.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug)]
 struct Share {
+    memory: u64,
+    cores: u32,
+}
+
+/// What a seat says.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Taken {
+    run: String,
+    /// It has its room; otherwise it waits for it.
+    holds: bool,
     memory: u64,
     cores: u32,
 }
@@ -54,18 +68,11 @@ struct Share {
 #[derive(Debug)]
 pub(crate) struct Place {
     /// Held for its lock.
-    _file: File,
-    path: PathBuf,
+    file: File,
+    seat: PathBuf,
+    taken: Taken,
     /// How long it took to get it.
     pub(crate) waited: Duration,
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        if fs::remove_file(&self.path).is_err() {
-            // Unlocked it counts no more, and the next who looks takes it away.
-        }
-    }
 }
 
 /// Waits until there is room for as many sandboxes at once, each with these limits. `told` hears of each change
@@ -91,15 +98,12 @@ pub(crate) async fn enter(
     if share.memory > ceiling.memory || share.cores > ceiling.cores {
         return Err(never(at_once).into());
     }
-    let mut place = register(&folder, id, share).map_err(failed)?;
+    let mut place = None;
     loop {
-        match place.look(&folder, ceiling, share).map_err(failed)? {
-            None => {
-                place.waited = began.elapsed();
-                return Ok(place);
-            }
-            Some(seen) if told(&seen) => tokio::time::sleep(LOOK).await,
-            Some(_) => return Err(RunError::Cancelled),
+        match look(&folder, id, ceiling, share, &mut place).map_err(failed)? {
+            Look::Room(place) => return Ok(Place { waited: began.elapsed(), ..place }),
+            Look::Full(seen) if told(&seen) => tokio::time::sleep(LOOK).await,
+            Look::Full(_) => return Err(RunError::Cancelled),
         }
     }
 }
@@ -126,79 +130,103 @@ fn alone(folder: &Path) -> io::Result<File> {
     Ok(lock)
 }
 
-fn register(folder: &Path, id: &RunId, share: Share) -> io::Result<Place> {
+/// What came of looking.
+enum Look {
+    Room(Place),
+    Full(Waiting),
+}
+
+/// Takes the room if there is some and nobody came before; otherwise says how it stands, and waits in `place`.
+fn look(
+    folder: &Path,
+    id: &RunId,
+    ceiling: &Ceiling,
+    share: Share,
+    place: &mut Option<Place>,
+) -> io::Result<Look> {
     let _alone = alone(folder)?;
-    let path = folder.join(format!("{id}.{WAITS}"));
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
-    flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-    let place = |file| Place { _file: file, path, waited: Duration::ZERO };
-    let written = serde_json::to_vec(&share).map_err(io::Error::other).and_then(|t| file.write_all(&t));
-    // Made first: a file that could not be filled is taken away again.
-    let place = place(file);
-    written.map(|()| place)
+    let mut mine = match place.take() {
+        Some(mine) => mine,
+        None => take_seat(folder, id, share)?,
+    };
+    let mut seen = Waiting { before: 0, running: 0, memory: 0, cores: 0 };
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        let is_seat =
+            path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(SEAT.as_bytes()));
+        if !is_seat || path == mine.seat {
+            continue;
+        }
+        let Some(other) = said(&path)? else { continue };
+        if other.holds {
+            seen.running = seen.running.saturating_add(1);
+            seen.memory = seen.memory.saturating_add(other.memory);
+            seen.cores = seen.cores.saturating_add(other.cores);
+        } else if other.run < mine.taken.run {
+            seen.before += 1;
+        }
+    }
+    let fits = seen.running < ceiling.sandboxes
+        && seen.memory.saturating_add(share.memory) <= ceiling.memory
+        && seen.cores.saturating_add(share.cores) <= ceiling.cores;
+    mine.taken.holds = seen.before == 0 && fits;
+    mine.say()?;
+    Ok(if mine.taken.holds {
+        Look::Room(mine)
+    } else {
+        *place = Some(mine);
+        Look::Full(seen)
+    })
+}
+
+/// The first seat that is free.
+fn take_seat(folder: &Path, id: &RunId, share: Share) -> io::Result<Place> {
+    for number in 0..SEATS {
+        let seat = folder.join(format!("{SEAT}{number}"));
+        let file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .custom_flags(NOFOLLOW)
+            .open(&seat)?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {
+                let Share { memory, cores } = share;
+                let taken = Taken { run: id.to_string(), holds: false, memory, cores };
+                return Ok(Place { file, seat, taken, waited: Duration::ZERO });
+            }
+            Err(Errno::WOULDBLOCK) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+    Err(io::Error::other("every seat is taken"))
 }
 
 impl Place {
-    /// Takes the room if there is some and nobody came before; otherwise says how it stands.
-    fn look(&mut self, folder: &Path, ceiling: &Ceiling, share: Share) -> io::Result<Option<Waiting>> {
-        let _alone = alone(folder)?;
-        let mut seen = Waiting { before: 0, running: 0, memory: 0, cores: 0 };
-        for entry in fs::read_dir(folder)? {
-            let path = entry?.path();
-            let Some(state) = state(&path) else { continue };
-            if path == self.path {
-                continue;
-            }
-            let Some(other) = living(&path)? else { continue };
-            if state == HOLDS {
-                seen.running = seen.running.saturating_add(1);
-                seen.memory = seen.memory.saturating_add(other.memory);
-                seen.cores = seen.cores.saturating_add(other.cores);
-            } else if path.file_stem() < self.path.file_stem() {
-                seen.before += 1;
-            }
-        }
-        let fits = seen.running < ceiling.sandboxes
-            && seen.memory.saturating_add(share.memory) <= ceiling.memory
-            && seen.cores.saturating_add(share.cores) <= ceiling.cores;
-        if seen.before > 0 || !fits {
-            return Ok(Some(seen));
-        }
-        let held = self.path.with_extension(HOLDS);
-        fs::rename(&self.path, &held)?;
-        self.path = held;
-        Ok(None)
+    /// Only while nobody else looks.
+    fn say(&self) -> io::Result<()> {
+        let text = serde_json::to_string(&self.taken)?;
+        self.file.write_all_at(format!("{text:<LENGTH$}").as_bytes(), 0)
     }
 }
 
-/// Whether a file is one of ours.
-fn state(path: &Path) -> Option<&'static str> {
-    RunId::parse(path.file_stem()?.to_str()?).ok()?;
-    [WAITS, HOLDS].into_iter().find(|state| path.extension().is_some_and(|e| e == *state))
-}
-
-/// What a living process takes; the file of a dead one is taken away.
-fn living(path: &Path) -> io::Result<Option<Share>> {
-    let file = match OpenOptions::new().read(true).custom_flags(NOFOLLOW).open(path) {
-        // It ended just now.
+/// What a seat says that a living process has taken.
+fn said(seat: &Path) -> io::Result<Option<Taken>> {
+    let file = match OpenOptions::new().read(true).custom_flags(NOFOLLOW).open(seat) {
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
         other => other?,
     };
     match flock(&file, FlockOperation::NonBlockingLockShared) {
         Err(Errno::WOULDBLOCK) => {}
         Err(e) => return Err(e.into()),
-        Ok(()) => {
-            match fs::remove_file(path) {
-                Err(e) if e.kind() != ErrorKind::NotFound => return Err(e),
-                Ok(()) | Err(_) => {}
-            }
-            return Ok(None);
-        }
+        Ok(()) => return Ok(None),
     }
     let mut text = Vec::new();
-    file.take(LARGEST).read_to_end(&mut text)?;
-    // A file that says nothing takes nothing but its place.
-    Ok(Some(serde_json::from_slice(&text).unwrap_or(Share { memory: 0, cores: 0 })))
+    file.take(u64::try_from(LENGTH).unwrap_or(0)).read_to_end(&mut text)?;
+    // One that says nothing takes nothing but its place.
+    let nothing = Taken { run: String::new(), holds: true, memory: 0, cores: 0 };
+    Ok(Some(serde_json::from_slice(&text).unwrap_or(nothing)))
 }
 
 #[cfg(test)]
@@ -222,14 +250,12 @@ mod tests {
             wait(enter(&self.store(), id, ceiling, (&Limits::default(), 1), &|_| false))
         }
 
-        fn files(&self) -> Vec<String> {
+        /// Seats that somebody has, and seats there are.
+        fn seats(&self) -> (usize, usize) {
             let names = fs::read_dir(self.0.path().join("ceiling")).unwrap();
-            let mut names: Vec<String> = names
-                .map(|e| e.unwrap().file_name().into_string().unwrap())
-                .filter(|n| n != "lock")
-                .collect();
-            names.sort();
-            names
+            let seats: Vec<PathBuf> =
+                names.map(|e| e.unwrap().path()).filter(|path| !path.ends_with("lock")).collect();
+            (seats.iter().filter(|seat| said(seat).unwrap().is_some()).count(), seats.len())
         }
     }
 
@@ -283,7 +309,7 @@ mod tests {
         // What would never fit does not wait for ever.
         let small = Ceiling { memory: usual.memory * 2 - 1, ..Ceiling::default() };
         assert!(matches!(enter(&small), Err(RunError::Sandbox(SandboxError::Refused { .. }))));
-        assert!(data.files().is_empty());
+        assert_eq!(data.seats().0, 0);
     }
 
     /// The oldest that waits is served first, also when a younger one would fit.
@@ -292,7 +318,9 @@ mod tests {
         let (data, [a, b, c]) = (Data::new(), ids());
         let _first = data.enter(&a, &two()).unwrap();
         let folder = data.0.path().join("ceiling");
-        let waits = register(&folder, &b, Share { memory: 1 << 40, cores: 1 }).unwrap();
+        let mut waits = None;
+        let looked = look(&folder, &b, &two(), Share { memory: 1 << 40, cores: 1 }, &mut waits).unwrap();
+        assert!(matches!(looked, Look::Full(_)) && waits.is_some());
         assert!(matches!(data.enter(&c, &two()), Err(RunError::Cancelled)));
         drop(waits);
         data.enter(&c, &two()).unwrap();
@@ -315,27 +343,38 @@ mod tests {
         assert!(place.waited >= LOOK);
     }
 
-    /// A file without a lock is of a process that is gone.
+    /// A seat without a lock is of a process that is gone.
     #[test]
     fn what_a_killed_one_held_is_free_at_once() {
         let (data, [a, b, c]) = (Data::new(), ids());
         drop(data.enter(&a, &two()).unwrap());
-        let folder = data.0.path().join("ceiling");
-        for name in [format!("{a}.{HOLDS}"), format!("{b}.{WAITS}")] {
-            fs::write(folder.join(name), r#"{"memory":1099511627776,"cores":99}"#).unwrap();
+        for (number, (run, holds)) in [(&a, true), (&b, false)].iter().enumerate() {
+            let taken = Taken { run: run.to_string(), holds: *holds, memory: 1 << 40, cores: 99 };
+            let seat = data.0.path().join(format!("ceiling/{SEAT}{number}"));
+            fs::write(seat, serde_json::to_string(&taken).unwrap()).unwrap();
         }
         let _place = data.enter(&c, &two()).unwrap();
-        assert_eq!(data.files(), [format!("{c}.{HOLDS}")]);
+        assert_eq!(data.seats(), (1, 2));
     }
 
     #[test]
-    fn nothing_is_left_of_who_went_away() {
+    fn a_seat_is_taken_again_and_nothing_is_left_of_who_went_away() {
         let (data, [a, b]) = (Data::new(), ids());
         let one = Ceiling { sandboxes: 1, ..Ceiling::default() };
         let first = data.enter(&a, &one).unwrap();
         assert!(data.enter(&b, &one).is_err());
-        assert_eq!(data.files(), [format!("{a}.{HOLDS}")]);
+        assert_eq!(data.seats(), (1, 2));
         drop(first);
-        assert!(data.files().is_empty());
+        assert_eq!(data.seats(), (0, 2));
+        let _again = data.enter(&b, &one).unwrap();
+        assert_eq!(data.seats(), (1, 2));
+    }
+
+    /// What a seat says is never longer than what is read of it, and is never a mixture of two texts.
+    #[test]
+    fn the_longest_text_of_a_seat_fits() {
+        let taken =
+            Taken { run: RunId::new().unwrap().to_string(), holds: false, memory: u64::MAX, cores: u32::MAX };
+        assert!(serde_json::to_string(&taken).unwrap().len() < LENGTH);
     }
 }

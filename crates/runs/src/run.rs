@@ -14,10 +14,11 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::Poll;
 use std::time::{Instant, SystemTime};
 
 use policy::{CallLimits, Isolation, Limits, StopReason, Tier, TierChoice};
-use sandbox::{Ended, Host, Module, Plan, Report, Running, SandboxError};
+use sandbox::{Ended, Host, Module, Plan, Ready, Report, Running, SandboxError};
 use serde_json::{Map, Value, json};
 
 use crate::beneath::Folder;
@@ -27,6 +28,7 @@ use crate::clean::{clean, cut};
 use crate::gc;
 use crate::hold::Hold;
 use crate::module::{self, Beside};
+use crate::record::Prepared;
 use crate::{Apart, Changes, Event, Mask, Opening, Record, RunError, RunId, RunResult, Summary, Workspace};
 
 /// Artifacts other than output may be this large even where `call.output` is small.
@@ -50,6 +52,8 @@ pub struct Run {
     report: Report,
     calls: AtomicU32,
     started: Instant,
+    /// How long it took to destroy the sandbox, once that is done.
+    destroy_ms: Option<u64>,
     ended: bool,
     /// Says to others that somebody works here, until the last file is written.
     _hold: Arc<Hold>,
@@ -121,6 +125,16 @@ impl Run {
         self.calls.fetch_add(1, Ordering::Relaxed) + 1
     }
 
+    /// Destroys the sandbox; [`Run::finish`] does it where this has not been called.
+    pub async fn destroy(&mut self) {
+        if let Some(running) = self.running.take() {
+            let begun = Instant::now();
+            self.report = running.destroy().await;
+            self.destroy_ms = Some(millis(begun));
+        }
+        self.place = None;
+    }
+
     /// Destroys the sandbox, collects the changes, writes `changes.patch` and `result.json`, ends the record.
     ///
     /// # Errors
@@ -132,13 +146,7 @@ impl Run {
         summary: &str,
         tokens: u64,
     ) -> Result<RunResult, RunError> {
-        let mut destroy_ms = None;
-        if let Some(running) = self.running.take() {
-            let begun = Instant::now();
-            self.report = running.destroy().await;
-            destroy_ms = Some(millis(begun));
-        }
-        self.place = None;
+        self.destroy().await;
         // A forker that was killed removed nothing; what cannot be removed now, `runs gc` says.
         Folder::open(&self.dir).and_then(|run| gc::remove_private(&run)).ok();
         // A guest that worked on a copy may have left something that nobody can bring out: that is no run without
@@ -146,7 +154,7 @@ impl Run {
         if let Some(reason) = self.report.not_collected.clone() {
             let doing = format!("what its guest left could not be brought out: {reason}");
             let stop = StopReason::SandboxError;
-            self.close(stop, &format!("{stop}: {doing}"), destroy_ms, &doing, Summary::default(), tokens)?;
+            self.close(stop, &format!("{stop}: {doing}"), &doing, Summary::default(), tokens)?;
             return Err(SandboxError::Lost { doing }.into());
         }
         let collected = self.collect();
@@ -164,7 +172,7 @@ impl Run {
             ),
             Some(e) => format!("{stop}: the changes could not be collected: {}", e.told()),
         };
-        let result = self.close(stop, &detail, destroy_ms, summary, changes, tokens)?;
+        let result = self.close(stop, &detail, summary, changes, tokens)?;
         match trouble {
             None => Ok(result),
             Some(e) => Err(e),
@@ -204,13 +212,12 @@ impl Run {
         &mut self,
         stop: StopReason,
         detail: &str,
-        destroy_ms: Option<u64>,
         summary: &str,
         changes: Summary,
         tokens: u64,
     ) -> Result<RunResult, RunError> {
         self.ended = true;
-        let chain_head = self.record.end(stop, detail, destroy_ms)?;
+        let chain_head = self.record.end(stop, detail, self.destroy_ms)?;
         let result = RunResult {
             run_id: self.id.to_string(),
             stop,
@@ -235,7 +242,7 @@ impl Drop for Run {
         if self.ended {
             return;
         }
-        if self.close(dropped(), "dropped before it was finished", None, "", Summary::default(), 0).is_err() {
+        if self.close(dropped(), "dropped before it was finished", "", Summary::default(), 0).is_err() {
             // Then the record stays incomplete, and whoever reads it sees that.
         }
     }
@@ -280,6 +287,7 @@ struct Beginning {
     module: Option<Module>,
     started: Instant,
     over: bool,
+    prepared: Option<Prepared>,
     hold: Arc<Hold>,
     place: Option<Place>,
 }
@@ -295,6 +303,7 @@ impl Beginning {
             module: None,
             started: Instant::now(),
             over: false,
+            prepared: None,
             id,
             dir,
             hold: Arc::new(hold),
@@ -338,7 +347,7 @@ impl Beginning {
         if !opening.tools.is_empty() {
             self.try_tools(host, opening, &plan).await?;
         }
-        let ready = plan.ready(host).await?;
+        let ready = self.ready(plan, host).await?;
         let (tier, because) = ready.tier();
         self.meta.insert("accepted".to_owned(), json!({ "tier": tier, "because": because }));
         if tier == Tier::Microvm && !opening.tools.is_empty() {
@@ -347,6 +356,17 @@ impl Beginning {
         let running = ready.start();
         self.meta.insert("sandbox".to_owned(), json!(running.report()));
         Ok((workspace, running))
+    }
+
+    /// Has the sandbox started, and prepares the record while nothing else is to be done.
+    async fn ready(&mut self, plan: Plan, host: &Host) -> Result<Ready, RunError> {
+        let mut ready = std::pin::pin!(plan.ready(host));
+        let begun = std::future::poll_fn(|cx| Poll::Ready(ready.as_mut().poll(cx))).await;
+        self.prepared = Some(Prepared::new(&self.dir)?);
+        Ok(match begun {
+            Poll::Ready(ready) => ready?,
+            Poll::Pending => ready.await?,
+        })
     }
 
     /// That a tool of the Guild's own can be run at all is seen before the role counts on it.
@@ -420,6 +440,7 @@ impl Beginning {
             report,
             calls: AtomicU32::new(0),
             started: self.started,
+            destroy_ms: None,
             ended: false,
             _hold: Arc::clone(&self.hold),
             place: self.place.take(),
@@ -429,7 +450,11 @@ impl Beginning {
     fn record(&mut self) -> Result<Record, RunError> {
         self.over = true;
         let meta = Value::Object(std::mem::take(&mut self.meta));
-        let record = Record::begin(&self.dir, &self.id, self.mask.clone(), self.largest, meta)?;
+        let prepared = match self.prepared.take() {
+            Some(prepared) => prepared,
+            None => Prepared::new(&self.dir)?,
+        };
+        let record = Record::begin_in(prepared, &self.id, self.mask.clone(), self.largest, meta)?;
         Ok(record.watched(self.watch.take()))
     }
 

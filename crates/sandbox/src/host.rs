@@ -169,6 +169,13 @@ impl Host {
         self.0.cache.get().cloned()
     }
 
+    /// Lets the forker go: it ends every sandbox, removes what it made and ends, while the caller has other things to
+    /// do. Nothing can be asked of it any more; the last of these waits for its end, as always.
+    pub fn let_go(&self) {
+        // Fails only when the forker is gone already.
+        rustix::net::shutdown(self.0.socket.as_fd(), rustix::net::Shutdown::Both).ok();
+    }
+
     /// The process id of the forker, parent of every sandbox.
     pub fn forker_id(&self) -> u32 {
         self.0.forker.as_raw_nonzero().get().unsigned_abs()

@@ -50,7 +50,7 @@ pub(crate) fn exec(args: &Exec, forked: super::Forked) -> anyhow::Result<ExitCod
         watch: None,
     };
     let (executed, result) = super::runtime()?.block_on(async {
-        let run = Run::open(&host, opening).await?;
+        let mut run = Run::open(&host, opening).await?;
         let (tool, timeout) = ("exec".to_owned(), args.timeout.map(Duration::from_secs));
         let executed = match &module {
             Some((_, args)) => {
@@ -62,6 +62,8 @@ pub(crate) fn exec(args: &Exec, forked: super::Forked) -> anyhow::Result<ExitCod
                 run.execute(ProgramCall { tool, argv, cwd: None, stdin, terminal, timeout }, &cancel).await
             }
         };
+        run.destroy().await;
+        host.let_go();
         let stop = match &executed {
             Ok(executed) => stop_reason(executed.outcome.stopped_by),
             Err(_) => StopReason::SandboxError,

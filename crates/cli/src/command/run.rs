@@ -53,7 +53,7 @@ pub(crate) fn run(args: &Run, forked: super::Forked) -> anyhow::Result<ExitCode>
             waiting: &waiting,
             watch: (!args.quiet).then(live::watch),
         };
-        let run = runs::Run::open(&host, opening).await?;
+        let mut run = runs::Run::open(&host, opening).await?;
         told(&format!("run      {}", run.id()));
         let report = run.report();
         told(&format!("tier     {} ({})", report.tier, render::shown(&report.engine)));
@@ -69,6 +69,8 @@ pub(crate) fn run(args: &Run, forked: super::Forked) -> anyhow::Result<ExitCode>
             Ok(drive) => (drive.stop, drive.summary.clone(), drive.tokens, drive.status),
             Err(e) => (stop_reason(e), e.to_string(), 0, None),
         };
+        run.destroy().await;
+        host.let_go();
         let result = run.finish(stop, &summary, tokens).await?;
         let claimed = status.map(|status| match status {
             Status::Done => "done",

@@ -6,6 +6,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use rustix::fs::{Advice, fadvise};
 use sha2::{Digest, Sha256};
 
 use crate::RunError;
@@ -42,24 +43,48 @@ pub(super) fn remove_halves(dir: &Path) -> io::Result<()> {
 
 /// Writes a file of the run: beside it first, then in its place at once.
 pub(super) fn put(dir: &Path, name: &str, bytes: &[u8]) -> Result<(), RunError> {
-    put_after(dir, name, bytes, || Ok(()))
+    // A file of nothing has nothing that could be lost.
+    let saved = |half: &File| if bytes.is_empty() { Ok(()) } else { half.sync_data() };
+    place(dir, name, bytes, saved).map(drop)
 }
 
-/// The same, in its place only when `before` is done too, which takes its time beside the writing.
-pub(super) fn put_after(
+/// The same, in its place before it is on the disk: the file, for whoever brings it there.
+pub(super) fn put_unsaved(dir: &Path, name: &str, bytes: &[u8]) -> Result<File, RunError> {
+    place(dir, name, bytes, |_| Ok(()))
+}
+
+/// The same, in its place only when `lines` are on the disk too.
+pub(super) fn put_behind(dir: &Path, name: &str, bytes: &[u8], lines: &File) -> Result<(), RunError> {
+    let saved = |half: &File| {
+        // Both are on their way before one is waited for: the file system then brings them there in one go.
+        for file in [lines, half] {
+            fadvise(file, 0, None, Advice::DontNeed).ok();
+        }
+        lines.sync_data()?;
+        half.sync_data()
+    };
+    place(dir, name, bytes, saved).map(drop)
+}
+
+fn place(
     dir: &Path,
     name: &str,
     bytes: &[u8],
-    before: impl FnOnce() -> io::Result<()>,
-) -> Result<(), RunError> {
+    saved: impl FnOnce(&File) -> io::Result<()>,
+) -> Result<File, RunError> {
     let path = dir.join(name);
-    let number = HALVES.fetch_add(1, Ordering::Relaxed);
-    let half = dir.join(format!(".half-{number}.tmp"));
-    let written = write_new(&half, bytes).and_then(|()| before()).and_then(|()| fs::rename(&half, &path));
-    if written.is_err() && half.exists() {
+    let half = dir.join(format!(".half-{}.tmp", HALVES.fetch_add(1, Ordering::Relaxed)));
+    let placed = || {
+        let file = create(&half, bytes)?;
+        saved(&file)?;
+        fs::rename(&half, &path)?;
+        Ok(file)
+    };
+    let placed = placed();
+    if placed.is_err() && half.exists() {
         fs::remove_file(&half).map_err(RunError::io("remove", &half))?;
     }
-    written.map_err(RunError::io("write", &path))
+    placed.map_err(RunError::io("write", &path))
 }
 
 /// Keeps bytes under their hash, at most `most` of them.
@@ -82,11 +107,10 @@ pub(super) fn keep(dir: &Path, bytes: &[u8], most: u64) -> Result<String, RunErr
     Ok(id)
 }
 
-fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
+fn create(path: &Path, bytes: &[u8]) -> io::Result<File> {
     let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
     file.write_all(bytes)?;
-    // A file of nothing has nothing that could be lost.
-    if bytes.is_empty() { Ok(()) } else { file.sync_data() }
+    Ok(file)
 }
 
 /// A text written as it comes, until it is known whether it is worth keeping.
@@ -138,7 +162,7 @@ impl Spool {
             // What a line will name must not be lost where the line is kept.
             Some(file) => file.sync_data(),
             // Nothing came: an artifact of nothing.
-            None => write_new(&self.path, b""),
+            None => create(&self.path, b"").map(drop),
         };
         saved.map_err(RunError::io("write", &self.path))?;
         let id = hex(&std::mem::take(&mut self.sum).finalize());

@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use super::read::{End, Lines};
 use super::write::{NOTHING_BEFORE, Writer};
-use super::{Record, artifact, json as read_json};
+use super::{Prepared, Record, artifact, json as read_json};
 use crate::beneath::Folder;
 use crate::manifest::sha256;
 use crate::mask::Mask;
@@ -31,7 +31,7 @@ pub(crate) fn end(dir: &Path, id: &RunId) -> Result<String, RunError> {
     let said = known.said();
     let chain_head = match &known.ended {
         // Its run may have been killed before that line was on the disk.
-        Some(_) => record.save()?,
+        Some(_) => record.ended(),
         None => record.end(StopReason::Interrupted, &said, None)?,
     };
     let meta = read_json(&run, "meta.json").unwrap_or_default();
@@ -69,7 +69,7 @@ fn again(dir: &Path, id: &RunId, run: &Folder) -> Result<Record, RunError> {
     if run.folder(Path::new("artifacts")).is_err() {
         artifact::create_folder(dir)?;
     }
-    Record::begin_beside(dir, id, Mask::new([]), u64::MAX, Value::Object(meta))
+    Record::begin_in(Prepared::beside(dir)?, id, Mask::new([]), u64::MAX, Value::Object(meta))
 }
 
 /// What whole lines say.

@@ -11,8 +11,12 @@ mod interrupted;
 mod read;
 mod write;
 
+use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
+use std::thread::JoinHandle;
 
 use policy::StopReason;
 use serde::Serialize;
@@ -33,8 +37,40 @@ use crate::{Event, RunError, RunId};
 /// Version of the lines of a record.
 pub(crate) const VERSION: u64 = 1;
 
-/// Waits for the disk beside the writer.
-type Saving = std::thread::JoinHandle<std::io::Result<()>>;
+/// What a record needs before anything stands in it: folders, files and a thread that waits for the disk.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    dir: PathBuf,
+    writer: Writer,
+    saver: Option<Saver>,
+}
+
+/// Waits for the disk beside the writer: for the one file that it is given.
+#[derive(Debug)]
+struct Saver {
+    give: mpsc::Sender<File>,
+    thread: JoinHandle<io::Result<()>>,
+}
+
+impl Prepared {
+    /// Makes all of it in a run's folder.
+    ///
+    /// # Errors
+    /// [`RunError::Io`]; a record that is already there is never written over.
+    pub(crate) fn new(dir: &Path) -> Result<Prepared, RunError> {
+        artifact::create_folder(dir)?;
+        Prepared::beside(dir)
+    }
+
+    /// The same where the folder of the artifacts is there already.
+    fn beside(dir: &Path) -> Result<Prepared, RunError> {
+        let (give, take) = mpsc::channel::<File>();
+        let wait = move || take.recv().map_or(Ok(()), |file| file.sync_data());
+        let thread = std::thread::Builder::new().name("save".to_owned()).spawn(wait).ok();
+        let saver = thread.map(|thread| Saver { give, thread });
+        Ok(Prepared { dir: dir.to_owned(), writer: Writer::create(dir)?, saver })
+    }
+}
 
 /// A record being written.
 pub struct Record {
@@ -43,7 +79,9 @@ pub struct Record {
     /// Bytes an artifact may hold.
     largest: u64,
     writer: Mutex<Writer>,
-    saving: Mutex<Option<Saving>>,
+    saving: Mutex<Option<JoinHandle<io::Result<()>>>>,
+    /// The last line is written and not yet on the disk.
+    due: AtomicBool,
     watch: Option<Watch>,
 }
 
@@ -59,26 +97,37 @@ impl Record {
     /// # Errors
     /// [`RunError::Io`]; a record that is already there is never written over.
     pub fn begin(dir: &Path, id: &RunId, mask: Mask, largest: u64, meta: Value) -> Result<Record, RunError> {
-        artifact::create_folder(dir)?;
-        Record::begin_beside(dir, id, mask, largest, meta)
+        Record::begin_in(Prepared::new(dir)?, id, mask, largest, meta)
     }
 
-    /// The same where the folder of the artifacts is there already.
-    fn begin_beside(
-        dir: &Path,
+    /// The same where everything is prepared.
+    pub(crate) fn begin_in(
+        prepared: Prepared,
         id: &RunId,
         mask: Mask,
         largest: u64,
         meta: Value,
     ) -> Result<Record, RunError> {
-        let text = pretty(dir, &masked(&mask, meta))?;
-        artifact::put(dir, "meta.json", &text)?;
+        let Prepared { dir, writer, saver } = prepared;
+        let text = pretty(&dir, &masked(&mask, meta))?;
+        let meta = artifact::put_unsaved(&dir, "meta.json", &text)?;
+        // The disk takes its time while the first call is already under way.
+        let saving = match saver {
+            Some(Saver { give, thread }) if give.send(meta).is_ok() => Some(thread),
+            Some(_) | None => {
+                File::open(dir.join("meta.json"))
+                    .and_then(|meta| meta.sync_data())
+                    .map_err(RunError::io("save", &dir))?;
+                None
+            }
+        };
         let record = Record {
-            saving: Mutex::default(),
-            dir: dir.to_owned(),
+            saving: Mutex::new(saving),
+            due: AtomicBool::new(false),
+            dir,
             mask,
             largest,
-            writer: Mutex::new(Writer::create(dir)?),
+            writer: Mutex::new(writer),
             watch: None,
         };
         record.append(&Event::RunStart { run_id: id.to_string(), meta_sha256: sha256(&text) })?;
@@ -89,6 +138,7 @@ impl Record {
     fn over(dir: &Path, writer: Writer) -> Record {
         Record {
             saving: Mutex::default(),
+            due: AtomicBool::new(false),
             dir: dir.to_owned(),
             mask: Mask::new([]),
             largest: u64::MAX,
@@ -142,31 +192,19 @@ impl Record {
     /// [`RunError::Io`].
     pub fn end(&self, stop: StopReason, detail: &str, destroy_ms: Option<u64>) -> Result<String, RunError> {
         self.append(&Event::RunEnd { stop, detail: detail.to_owned(), destroy_ms })?;
-        self.save()
+        Ok(self.ended())
     }
 
-    /// Begins to bring the lines to the disk, and says the hash of the last one.
-    fn save(&self) -> Result<String, RunError> {
-        let writer = self.writer();
-        let lines = writer.file()?;
-        let begun = std::thread::Builder::new().name("save".to_owned()).spawn(move || lines.sync_data());
-        let saving = match begun {
-            Ok(thread) => Some(thread),
-            Err(_) => {
-                writer.file()?.sync_data().map_err(RunError::io("save", &self.dir))?;
-                None
-            }
-        };
-        *self.saving.lock().unwrap_or_else(PoisonError::into_inner) = saving;
-        Ok(writer.head().to_owned())
+    /// No line comes behind the last one: its hash.
+    fn ended(&self) -> String {
+        self.due.store(true, Ordering::Relaxed);
+        self.writer().head().to_owned()
     }
 
-    /// Waits until the last line is on the disk.
-    fn saved(&self) -> std::io::Result<()> {
+    /// Waits until `meta.json` is on the disk.
+    fn saved(&self) -> io::Result<()> {
         match self.saving.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            Some(thread) => {
-                thread.join().unwrap_or_else(|_| Err(std::io::Error::other("the saving broke off")))
-            }
+            Some(thread) => thread.join().unwrap_or_else(|_| Err(io::Error::other("the saving broke off"))),
             None => Ok(()),
         }
     }
@@ -178,7 +216,11 @@ impl Record {
     pub fn result(&self, result: &impl Serialize) -> Result<(), RunError> {
         let value = serde_json::to_value(result).map_err(|e| self.not_json(e))?;
         let text = pretty(&self.dir, &masked(&self.mask, value))?;
-        artifact::put_after(&self.dir, "result.json", &text, || self.saved())
+        self.saved().map_err(RunError::io("save", &self.dir))?;
+        let lines = self.writer().file()?;
+        artifact::put_behind(&self.dir, "result.json", &text, &lines)?;
+        self.due.store(false, Ordering::Relaxed);
+        Ok(())
     }
 
     /// A text that grows, to become an artifact or to be forgotten.
@@ -201,7 +243,8 @@ impl Record {
 
 impl Drop for Record {
     fn drop(&mut self) {
-        if self.saved().is_err() {
+        let lines = || if self.due.load(Ordering::Relaxed) { self.writer().save() } else { Ok(()) };
+        if self.saved().and_then(|()| lines()).is_err() {
             // Whoever ended the record without a result has been told of worse.
         }
     }

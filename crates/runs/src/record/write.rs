@@ -67,6 +67,11 @@ impl Writer {
         self.file.try_clone().map_err(RunError::io("save", &self.path))
     }
 
+    /// Waits until the lines are on the disk.
+    pub(super) fn save(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+
     /// Hash of the last line.
     pub(super) fn head(&self) -> &str {
         &self.head

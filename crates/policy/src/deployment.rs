@@ -249,6 +249,16 @@ impl Ceiling {
 fn read_call(call: &mut CallLimits, raw: RawCall, doc: &mut Document<'_>) {
     set(&mut call.timeout, doc.duration("call.timeout", raw.timeout));
     set(&mut call.output, doc.size("call.output", raw.output));
+    match doc.size("call.flood", raw.flood) {
+        Some(flood) if flood < call.output => doc.bad(
+            "call.flood",
+            "is less than `call.output`: what ends a call could not be kept",
+            "raise it, or lower `call.output`",
+        ),
+        Some(flood) => call.flood = flood,
+        // Whoever keeps more than is usual lets as much be printed.
+        None => call.flood = call.flood.max(call.output),
+    }
     set(&mut call.to_model, doc.count("call.to_model", raw.to_model));
 }
 

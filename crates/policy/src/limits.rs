@@ -30,8 +30,10 @@ pub struct Limits {
 pub struct CallLimits {
     /// Wall clock; everything the call started is killed when it strikes.
     pub timeout: Duration,
-    /// Bytes of output kept as an artifact; more ends the call.
+    /// Bytes of output kept as an artifact; what is printed beyond is counted, and its end is shown.
     pub output: u64,
+    /// Bytes that may be printed at all; more ends the call.
+    pub flood: u64,
     /// Characters of a result shown to the model.
     pub to_model: usize,
 }
@@ -70,6 +72,6 @@ impl Default for Limits {
 
 impl Default for CallLimits {
     fn default() -> Self {
-        CallLimits { timeout: Duration::from_secs(60), output: 1 << 20, to_model: 10_000 }
+        CallLimits { timeout: Duration::from_secs(60), output: 1 << 20, flood: 256 << 20, to_model: 10_000 }
     }
 }

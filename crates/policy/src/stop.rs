@@ -54,7 +54,7 @@ pub enum StoppedBy {
     Processes,
     /// `limits.disk`.
     Disk,
-    /// `call.output`.
+    /// `call.flood`.
     Output,
     /// `limits.cpu`.
     Cpu,

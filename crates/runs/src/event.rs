@@ -113,7 +113,7 @@ pub enum Event {
         stdin_artifact: Option<String>,
         /// Its bounds.
         timeout_ms: u64,
-        /// Its bounds.
+        /// Its bounds: bytes printed that end it.
         output_bytes: u64,
     },
     /// The call ended.

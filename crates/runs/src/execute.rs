@@ -38,7 +38,7 @@ impl Run {
     ) -> Result<Executed, RunError> {
         let number = self.next_call();
         let most = self.bounds.output;
-        let call = (tool, self.call(job, stdin, timeout, most));
+        let call = (tool, self.call(job, stdin, timeout, self.bounds.flood));
         let mut out = Keeper::new(&self.record, &format!("{number}-stdout"), most, self.bounds.to_model);
         let mut err = Keeper::new(&self.record, &format!("{number}-stderr"), most, self.bounds.to_model);
         let outcome = self

@@ -33,13 +33,14 @@ pub(crate) struct Shown {
 }
 
 impl Keeper {
-    /// `name` must be used once in a run; `shown` is how many characters may be shown at most.
+    /// `name` must be used once in a run; of the text `most` bytes are kept, and `shown` characters shown at most.
     pub(crate) fn new(record: &Record, name: &str, most: u64, shown: usize) -> Keeper {
         Keeper {
             stream: record.mask().stream(),
             mask: record.mask().clone(),
             spool: record.spool(name, most),
-            side: shown.saturating_mul(4),
+            // A character may take four bytes; of what is not kept, not more than what is.
+            side: shown.saturating_mul(4).min(usize::try_from(most).unwrap_or(usize::MAX)),
             head: Vec::new(),
             tail: VecDeque::new(),
             seen: 0,
@@ -63,7 +64,8 @@ impl Keeper {
         let room = self.side.saturating_sub(self.head.len()).min(bytes.len());
         let (front, rest) = bytes.split_at(room);
         self.head.extend_from_slice(front);
-        self.tail.extend(rest.iter().skip(rest.len().saturating_sub(self.side)));
+        let last = rest.len().saturating_sub(self.side);
+        self.tail.extend(&rest[last..]);
         let over = self.tail.len().saturating_sub(self.side);
         self.tail.drain(..over);
     }

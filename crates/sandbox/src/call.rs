@@ -112,7 +112,7 @@ pub struct Call {
     pub stdin: Vec<u8>,
     /// Wall clock.
     pub timeout: Duration,
-    /// Bytes of output, both streams together; more ends the call.
+    /// Bytes that may be printed, both streams together; more ends the call.
     pub output: u64,
 }
 

@@ -114,12 +114,16 @@ fn r29_a_timeout_kills_everything_and_is_named() {
     }
 }
 
-/// R44: output without end is cut at its bound, and the outcome names it.
+/// R44: output without end is ended at its bound, the outcome names it, and what is kept of it is less.
 #[test]
 fn r44_output_without_end_is_stopped_and_named() {
-    for tier in ["namespace", "gvisor"] {
+    for tier in ["namespace", "gvisor", "confined"] {
         let place = Place::new(tier, Who::Own);
+        place.write("oubliette.toml", "[call]\nflood = \"8MiB\"\n");
         let ran = place.exec(&["yes"]);
+        let artifacts = std::fs::read_dir(place.newest().join("artifacts")).unwrap();
+        let kept: Vec<u64> = artifacts.map(|a| a.unwrap().metadata().unwrap().len()).collect();
+        assert_eq!(kept, [1 << 20], "{tier}");
         assert_eq!(ran.code, Some(4), "{tier}: {}", ran.err);
         assert!(ran.err.contains("stopped by output"), "{tier}: {}", ran.err);
         assert!(ran.out.len() <= (1 << 20) + 1000, "{tier}: {}", ran.out.len());

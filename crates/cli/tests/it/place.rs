@@ -53,6 +53,13 @@ impl Place {
             fs::copy(from, &to).unwrap();
         }
         let place = Place { dir, program, tier, who, number: NUMBER.fetch_add(1, Ordering::Relaxed) };
+        if tier == "confined" {
+            // It has no view of its own: its id walks through these folders as anybody would.
+            for name in ["", "data", "data/runs"] {
+                fs::create_dir_all(place.path(name)).unwrap();
+                fs::set_permissions(place.path(name), PermissionsExt::from_mode(0o711)).unwrap();
+            }
+        }
         for name in ["source", "outside", "home"] {
             fs::create_dir(place.path(name)).unwrap();
         }

@@ -118,9 +118,12 @@ pub(super) struct RawCall {
     /// Wall clock; everything the call started is killed when it strikes.
     #[schemars(extend("default" = "60s"))]
     pub(super) timeout: Option<String>,
-    /// Output kept as an artifact; more ends the call.
+    /// Output kept as an artifact; what is printed beyond is counted, and its end is shown.
     #[schemars(extend("default" = "1MiB"))]
     pub(super) output: Option<RawSize>,
+    /// Output that may be printed at all; more ends the call. At least `output`.
+    #[schemars(extend("default" = "256MiB"))]
+    pub(super) flood: Option<RawSize>,
     /// Characters of a result shown to the model.
     #[schemars(range(min = 1, max = 4_294_967_295_u32), extend("default" = 10_000))]
     pub(super) to_model: Option<u64>,

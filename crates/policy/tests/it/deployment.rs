@@ -37,6 +37,7 @@ files = 50_000
 [call]
 timeout = "45s"
 output = "2MiB"
+flood = "3MiB"
 to_model = 9_000
 [shell]
 enabled = true
@@ -72,7 +73,7 @@ fn every_key_of_the_format_arrives() {
     assert_eq!((d.limits.memory, d.limits.disk, d.limits.cores), (3 << 30, 1 << 20, 3));
     assert_eq!(d.limits.processes, 200);
     assert_eq!(d.call.timeout, Duration::from_secs(45));
-    assert_eq!((d.call.output, d.call.to_model), (2 << 20, 9000));
+    assert_eq!((d.call.output, d.call.flood, d.call.to_model), (2 << 20, 3 << 20, 9000));
     assert_eq!((d.shell.allow.len(), d.shell.deny.len()), (2, 1));
     assert_eq!(d.secrets.len(), 1);
     assert_eq!((d.budget.steps, d.budget.tool_calls, d.budget.tokens), (61, 101, 400_001));
@@ -165,6 +166,15 @@ fn r41_no_bound_is_unlimited() {
     ] {
         assert_eq!(faults(&format!("{key} = {value}")).iter().count(), 1, "{key} = {value}");
     }
+}
+
+/// What ends a call is never less than what is kept of it.
+#[test]
+fn r44_a_flood_below_the_output_that_is_kept_is_a_fault() {
+    let wrong = faults("[call]\noutput = \"2MiB\"\nflood = \"1MiB\"\n");
+    assert!(about(&wrong, "call.flood").contains("less than `call.output`"), "{wrong}");
+    let kept = parse("[call]\noutput = \"1GiB\"\n").expect("more is kept than usual");
+    assert_eq!((kept.call.output, kept.call.flood), (1 << 30, 1 << 30));
 }
 
 #[test]

@@ -190,6 +190,7 @@ fn grant(tier: Tier) -> Grant {
     grant.limits.disk = 64 << 20;
     grant.limits.tmp = 64 << 20;
     grant.call.output = 1 << 20;
+    grant.call.flood = 4 << 20;
     grant.call.to_model = 1 << 20;
     grant.call.timeout = Duration::from_secs(40);
     grant

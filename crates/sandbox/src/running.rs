@@ -110,11 +110,8 @@ impl Running {
         let mut watch = Watch { arrivals, bytes: [0, 0], cap: call.output, stopped: None };
         let end = self.follow(id, call, cancel, &mut watch, on_output).await;
         self.channel.forget(id);
-        let after = match &end {
-            // They would say nothing more about an end like this.
-            Some(end) if end.is_sound() => before,
-            Some(_) | None => self.counters().await,
-        };
+        // After a sound end too: a shell may survive what its child was killed for.
+        let after = self.counters().await;
         let [stdout_bytes, stderr_bytes] = watch.bytes;
         let ended = end.as_ref().map_or(Ended::Unknown, |e| e.ended);
         let stopped_by = match (watch.stopped, &end) {
@@ -246,7 +243,7 @@ async fn written_out(channel: &Channel) -> Result<(), String> {
 /// What ended a call that none of our own bounds ended: exit causes and counters only.
 fn stopped_by(end: &End, before: Option<Counters>, after: Option<Counters>) -> StoppedBy {
     let rose = |of| rose(before, after, of);
-    if end.out_of_memory {
+    if end.out_of_memory || rose(|c| c.oom_kills) {
         return StoppedBy::Memory;
     }
     if end.too_many_processes {
@@ -260,7 +257,6 @@ fn stopped_by(end: &End, before: Option<Counters>, after: Option<Counters>) -> S
     }
     match end.ended {
         Ended::Exit(0) => StoppedBy::Exit,
-        _ if end.out_of_memory || rose(|c| c.oom_kills) => StoppedBy::Memory,
         _ if rose(|c| c.forks_refused) => StoppedBy::Processes,
         _ if end.disk_full => StoppedBy::Disk,
         Ended::Exit(_) | Ended::NotStarted(_) => StoppedBy::Exit,

@@ -72,13 +72,6 @@ pub(crate) struct End {
     pub(crate) struck: Option<Struck>,
 }
 
-impl End {
-    /// Ended by itself and well, with no bound in sight.
-    pub(crate) fn is_sound(&self) -> bool {
-        self.ended == Ended::Exit(0) && !self.out_of_memory && !self.too_many_processes
-    }
-}
-
 /// What init measured about itself before any guest code ran.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Hello {

@@ -345,14 +345,15 @@ impl Init {
                 }
                 let mut buffer = vec![0; PIECE];
                 let (rest, mut end) = call.finish(&mut buffer);
-                if let (Some(group), Some(before)) = (&self.group, self.struck.remove(&id))
-                    && end.ended != crate::Ended::Exit(0)
-                {
+                if let (Some(group), Some(before)) = (&self.group, self.struck.remove(&id)) {
                     let now = group.counters();
                     end.out_of_memory |= now.oom_kills > before.oom_kills;
-                    // What was killed for memory is not told as anything else.
-                    end.too_many_processes |= !end.out_of_memory && now.forks_refused > before.forks_refused;
-                    end.disk_full = disk_is_full(&self.place.workspace);
+                    if end.ended != crate::Ended::Exit(0) {
+                        // What was killed for memory is not told as anything else.
+                        end.too_many_processes |=
+                            !end.out_of_memory && now.forks_refused > before.forks_refused;
+                        end.disk_full = disk_is_full(&self.place.workspace);
+                    }
                 }
                 for (kind, piece) in rest {
                     self.send(&Frame::new(kind, id, piece))?;

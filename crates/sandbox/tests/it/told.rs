@@ -20,6 +20,17 @@ os._exit(max(os.wait()[1] for _ in range(6)) and 1)");
         assert_eq!(ran.outcome.stopped_by, StoppedBy::Memory, "{:?} {}", ran.outcome, ran.err);
     }
 
+    /// Whoever started what was killed may go on and end well; the call had its bound struck all the same.
+    fn r38_a_kill_for_memory_that_a_shell_survives_is_told_as_memory(inside: &Inside) {
+        let inside = &Inside::with(inside.tier, |plan| plan.limits.memory = 192 << 20);
+        let ran = inside.sh("python3 -c 'b = bytearray(1 << 30)
+for i in range(0, len(b), 4096): b[i] = 1'; echo $?; exit 0");
+        // Where no group holds it, the program is refused the memory and not killed.
+        let refused = ran.out.trim() == "1" && ran.err.contains("MemoryError");
+        let right = if refused { StoppedBy::Exit } else { StoppedBy::Memory };
+        assert_eq!(ran.outcome.stopped_by, right, "{:?} {} {}", ran.outcome, ran.out, ran.err);
+    }
+
     fn r39_processes_are_told_as_processes(inside: &Inside) {
         let inside = &Inside::with(inside.tier, |plan| plan.limits.processes = 24);
         let ran = inside.sh("for i in $(seq 60); do sleep 20 & done; exit 3");

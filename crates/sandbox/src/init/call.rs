@@ -4,6 +4,7 @@
 //! one of its output streams is killed: it was left behind. What has let go of both was sent into the background
 //! on purpose (a server) and lives on until the sandbox ends.
 
+use std::collections::BTreeSet;
 use std::ffi::CString;
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -51,6 +52,8 @@ pub(super) struct Running {
     too_many: bool,
     too_much: bool,
     background: u32,
+    /// What was killed because it held a pipe.
+    swept: BTreeSet<i32>,
 }
 
 /// What a supervisor tells of the first process.
@@ -105,6 +108,7 @@ pub(super) fn start(
                 too_many: false,
                 too_much: false,
                 background: 0,
+                swept: BTreeSet::new(),
             })
         }
     }
@@ -230,7 +234,7 @@ impl Running {
     /// Takes the call further; says whether it is over.
     pub(super) fn advance(&mut self, kin: &Kin) -> bool {
         if let Some(since) = self.killed {
-            let left = sweep::kill_below(self.supervisor, kin, &|_| true);
+            let left = sweep::kill_below(self.supervisor, kin, &|_| true).len();
             // A look at `/proc` misses what forks and ends faster than one can look. The supervisor cannot be
             // fooled: it ends when the kernel says that nothing is below it.
             let over = if kin.adopted { left == 0 } else { self.supervisor_gone };
@@ -257,10 +261,19 @@ impl Running {
         }
         let pipes = self.pipes;
         let held = sweep::kill_below(self.supervisor, kin, &|pid| sweep::holds(pid, &pipes));
-        if held > 0 {
+        let none_holds = held.is_empty();
+        self.swept.extend(held);
+        // One that is dying has let go of its files and is there all the same; when the next call comes it must not
+        // take a place, not even as a dead one.
+        let left = sweep::left_of(&self.swept);
+        if !none_holds || left.living > 0 {
             if at.elapsed() > DRAIN + SWEEP {
                 self.kill_all();
             }
+            return false;
+        }
+        // Who has a parent that takes no note of it stays.
+        if left.dead > 0 && at.elapsed() < DRAIN * 3 {
             return false;
         }
         self.background = sweep::below(self.supervisor, kin);

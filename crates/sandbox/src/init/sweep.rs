@@ -1,6 +1,6 @@
 //! Finding and killing what a call left, by the line of parents in `/proc`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Read;
 
@@ -69,14 +69,30 @@ pub(super) fn below(supervisor: i32, kin: &Kin) -> u32 {
     u32::try_from(family(&snapshot(), supervisor, kin).len()).unwrap_or(u32::MAX)
 }
 
-/// Kills the descendants of a supervisor that `which` picks; says how many such were found alive.
+/// Kills the descendants of a supervisor that `which` picks; says which of them were found alive.
 ///
 /// All are stopped before any is killed: a stopped process cannot fork, so that a fork bomb is outrun.
-pub(super) fn kill_below(supervisor: i32, kin: &Kin, which: &dyn Fn(i32) -> bool) -> usize {
+pub(super) fn kill_below(supervisor: i32, kin: &Kin, which: &dyn Fn(i32) -> bool) -> Vec<i32> {
     let found: Vec<i32> =
         family(&snapshot(), supervisor, kin).into_iter().filter(|pid| which(*pid)).collect();
     kill_these(&found);
-    found.len()
+    found
+}
+
+/// Those of these processes that are still there: alive, or dead with nobody who took note of it.
+pub(super) fn left_of(these: &BTreeSet<i32>) -> Left {
+    if these.is_empty() {
+        return Left { living: 0, dead: 0 };
+    }
+    let there: Vec<Seen> = snapshot().into_iter().filter(|seen| these.contains(&seen.pid)).collect();
+    let living = there.iter().filter(|seen| !seen.dead).count();
+    Left { living, dead: there.len() - living }
+}
+
+/// What is left of processes that were killed.
+pub(super) struct Left {
+    pub(super) living: usize,
+    pub(super) dead: usize,
 }
 
 fn kill_these(found: &[i32]) {

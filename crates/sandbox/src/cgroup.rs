@@ -190,10 +190,10 @@ fn door(version: &str, folder: &Path) -> io::Result<Option<OwnedFd>> {
 fn most_processes(backend: &Backend, bounds: &Bounds) -> u64 {
     let guest = u64::from(bounds.processes);
     match backend {
-        // Init, and one supervisor per call, come on top of what a guest may have.
-        Backend::Namespace => guest + 8,
+        // Init and the supervisor of a call come on top of what a guest may have.
+        Backend::Namespace => guest + 2,
         // And a sentinel.
-        Backend::Confined => guest + 9,
+        Backend::Confined => guest + 3,
         Backend::Gvisor { .. } => bounds.engine_threads(),
         Backend::Microvm { .. } => machine::MONITOR_THREADS,
     }

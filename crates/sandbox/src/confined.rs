@@ -33,8 +33,10 @@ use crate::{filter, init, rules};
 
 /// The kernel must offer this much: with less, a guest with the executor's ids could signal it.
 const LANDLOCK: i64 = 6;
-/// Init, sentinel and supervisors, beyond what a guest may have.
-const OURS: u64 = 9;
+/// Init, sentinel and a supervisor, beyond what a guest may have.
+const OURS: u64 = 3;
+/// More, where a cgroup strikes first, which tells of it.
+const BEHIND: u64 = 6;
 
 /// How the name of a private folder begins, which lies beside the workspace: where one is, and its sandbox is not, the
 /// forker was killed that would have removed it.
@@ -223,7 +225,7 @@ fn bound(launch: &Launch, counted: bool) -> io::Result<()> {
         Some(all) => all,
         None => tasks_of(guest().0),
     };
-    let most = u64::from(bounds.processes) + OURS + running;
+    let most = u64::from(bounds.processes) + OURS + if counted { BEHIND } else { 0 } + running;
     sys::set_limit(libc::RLIMIT_NPROC, most, most)
 }
 

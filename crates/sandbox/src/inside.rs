@@ -425,9 +425,9 @@ pub(crate) fn give_up_rights() -> io::Result<()> {
 /// Gives up everything: the last steps of the namespace tier, in the order the kernel asks for.
 fn seal_namespace(bounds: &Bounds, held: Held) -> Result<(), Failure> {
     sys::set_limit(libc::RLIMIT_FSIZE, bounds.file_bytes, bounds.file_bytes).during("bound file sizes")?;
-    // The user namespace counts its own processes: init and the helpers of a call come on top, and some more, so
-    // that what tells of the bound (a cgroup, or init) strikes first.
-    let processes = u64::from(bounds.processes) + 24;
+    // The user namespace counts its own processes: init and the supervisor of a call come on top, and some more where a
+    // cgroup strikes first, which tells of it.
+    let processes = u64::from(bounds.processes) + if held.processes { 24 } else { 2 };
     sys::set_limit(libc::RLIMIT_NPROC, processes, processes).during("bound processes")?;
     sys::new_session().during("leave the session")?;
     set_dumpable_behavior(DumpableBehavior::NotDumpable).during("forbid tracing of init")?;

@@ -452,7 +452,7 @@ fn limits(tier: Tier, seen: &Outside, bounds: &Bounds, hello: &Hello) -> Vec<Lay
         (Tier::Gvisor, held) => part(
             "processes",
             format!(
-                "{} counted by init every 100 ms; threads of the engine by {}",
+                "{} by a limit that an engine of 2022 does not hold, and counted by init every 100 ms; threads of the engine by {}",
                 bounds.processes,
                 if held { by.as_str() } else { "rlimit" }
             ),

@@ -54,6 +54,10 @@ pub(super) struct Running {
     background: u32,
     /// What was killed because it held a pipe.
     swept: BTreeSet<i32>,
+    /// The guest had as many processes as it may.
+    full: bool,
+    /// It was looked at after its first process had ended.
+    counted: bool,
 }
 
 /// What a supervisor tells of the first process.
@@ -109,6 +113,8 @@ pub(super) fn start(
                 too_much: false,
                 background: 0,
                 swept: BTreeSet::new(),
+                full: false,
+                counted: false,
             })
         }
     }
@@ -219,15 +225,25 @@ impl Running {
         self.killed.get_or_insert_with(Instant::now);
     }
 
+    /// Whether it failed and it is not known yet if for want of a process: before anything of it is killed.
+    pub(super) fn is_to_be_counted(&self) -> bool {
+        !self.counted && self.ended.is_some_and(|(status, _)| status.ended != Ended::Exit(0))
+    }
+
+    /// So many processes the guest has of those it may have. With all of them, who wants one more gets none.
+    pub(super) fn count(&mut self, guests: usize, bound: usize) {
+        let first = usize::from(self.ended.is_some() && !self.counted);
+        self.counted = self.ended.is_some();
+        self.full |= guests + first >= bound;
+        if guests > bound {
+            self.too_many = true;
+            self.kill_all();
+        }
+    }
+
     /// The bound on memory struck.
     pub(super) fn too_much_memory(&mut self) {
         self.too_much = true;
-        self.kill_all();
-    }
-
-    /// The bound on processes struck.
-    pub(super) fn too_many_processes(&mut self) {
-        self.too_many = true;
         self.kill_all();
     }
 
@@ -306,7 +322,8 @@ impl Running {
             ended: status.ended,
             usage: status.usage,
             background: self.background,
-            too_many_processes: self.too_many,
+            // Where no counter tells of it: an end that is none of its own choice, after the bound was reached.
+            too_many_processes: self.too_many || (self.full && status.ended != Ended::Exit(0)),
             out_of_memory: self.too_much,
             disk_full: false,
             struck: status.struck,

@@ -41,6 +41,9 @@ use sweep::Kin;
 /// Processes are counted this often where the kernel does not count them itself.
 const COUNT_EVERY_MS: u64 = 100;
 
+/// Init itself, and a supervisor.
+const OURS: u64 = 2;
+
 /// Exit status of an init that was asked for the workspace: what is outside of it writes that out.
 pub(crate) const COLLECT_CODE: i32 = 17;
 
@@ -127,6 +130,15 @@ impl Init {
         };
         let hello = measure::measure(&place)?;
         let count = hello.gvisor || place.walls == Walls::Shared || bounds.tally;
+        if hello.gvisor {
+            // By this kernel's own count, for each user. It counts who started a process, not who that became: with an
+            // id of its own init has the first process of a call on its side.
+            let most = match place.guest {
+                None => u64::from(bounds.processes) + OURS,
+                Some(_) => u64::from(bounds.processes).saturating_sub(1).max(1),
+            };
+            sys::set_limit(libc::RLIMIT_NPROC, most, most)?;
+        }
         let adopts = !hello.subreaper;
         let mut init = Init {
             channel_in,
@@ -308,7 +320,8 @@ impl Init {
     /// each piece of output: a look reads all of `/proc`.
     fn count(&mut self) {
         let every = Duration::from_millis(COUNT_EVERY_MS);
-        if self.calls.is_empty() || self.counted.is_some_and(|at| at.elapsed() < every) {
+        let due = self.count && self.calls.values().any(Running::is_to_be_counted);
+        if self.calls.is_empty() || (!due && self.counted.is_some_and(|at| at.elapsed() < every)) {
             return;
         }
         self.counted = Some(Instant::now());
@@ -317,12 +330,14 @@ impl Init {
                 call.too_much_memory();
             }
         }
+        if !self.count {
+            return;
+        }
         let bound = usize::try_from(self.bounds.processes).unwrap_or(usize::MAX);
         // Init and one supervisor a call are ours.
-        if self.count && sweep::count(self.place.walls).saturating_sub(1 + self.calls.len()) > bound {
-            for call in self.calls.values_mut() {
-                call.too_many_processes();
-            }
+        let guests = sweep::count(self.place.walls).saturating_sub(1 + self.calls.len() + self.keepers.len());
+        for call in self.calls.values_mut() {
+            call.count(guests, bound);
         }
     }
 

@@ -26,6 +26,27 @@ on_every_tier! {
         assert_eq!(inside.sh("echo alive").out, "alive\n");
     }
 
+    /// A program that hears of the bound may go on; it has no process more than was said.
+    not_confined("without a cgroup its bound is shared with all else of the same user")
+    fn r39_a_fork_beyond_the_bound_is_refused_and_what_there_is_goes_on(inside: &Inside) {
+        let inside = &Inside::with(inside.tier, |plan| plan.limits.processes = 24);
+        let ran = inside.python("import os, signal, time
+kids = []
+try:
+    while len(kids) < 500:
+        pid = os.fork()
+        if pid == 0: time.sleep(30); os._exit(0)
+        kids.append(pid)
+except OSError as e: print(e.strerror)
+print(len(kids) + 1)
+for pid in kids: os.kill(pid, signal.SIGKILL); os.waitpid(pid, 0)");
+        assert_eq!(ran.outcome.ended, Ended::Exit(0), "{:?} {} {}", ran.outcome, ran.out, ran.err);
+        let (told, most) = ran.out.trim().split_once('\n').unwrap_or_default();
+        assert_eq!(told, "Resource temporarily unavailable", "{}", ran.out);
+        let most: u32 = most.parse().unwrap();
+        assert!((20..=24).contains(&most), "{most} processes");
+    }
+
     fn r37_a_guest_has_no_more_processors_than_allowed(inside: &Inside) {
         let inside = &Inside::with(inside.tier, |plan| plan.limits.cores = 1);
         // Two busy loops side by side, bounded; what the host gives them counts, not what an engine says.

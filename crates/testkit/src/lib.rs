@@ -5,5 +5,5 @@ mod model;
 mod tree;
 
 pub use bubblewrap::{bubblewrap, give_to_bubblewrap};
-pub use model::{Reply, Script, ScriptedModel, Seen};
+pub use model::{Given, Reply, Script, ScriptedModel, Seen, given};
 pub use tree::Tree;

@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -35,6 +36,19 @@ pub enum Reply {
     HangUp,
     /// Another reply, later. Ends early when the server is dropped.
     After(Duration, Box<Reply>),
+    /// The next reply that a test gives, when it gives it: see [`given`].
+    Given(Given),
+}
+
+/// Where replies come from that a test gives one by one.
+#[derive(Clone, Debug)]
+pub struct Given(Arc<Mutex<mpsc::Receiver<Reply>>>);
+
+/// A hand that gives replies, and what waits for them. The program that asked waits as long; when the hand is gone,
+/// it is hung up on.
+pub fn given() -> (Sender<Reply>, Reply) {
+    let (hand, replies) = mpsc::channel();
+    (hand, Reply::Given(Given(Arc::new(Mutex::new(replies)))))
 }
 
 /// A request as it came.
@@ -362,6 +376,12 @@ fn send(
             hold(wait, shared);
             return send(stream, *next, usage, shared);
         }
+        Reply::Given(given) => {
+            return match awaited(&given, shared) {
+                Some(next) => send(stream, next, usage, shared),
+                None => Ok(()),
+            };
+        }
         Reply::Text(text) => (json!({"role": "assistant", "content": text}), json!("stop")),
         Reply::Action(action) => (json!({"role": "assistant", "content": action.to_string()}), json!("stop")),
         Reply::Calls(calls) => (calls_message(&calls), json!("tool_calls")),
@@ -392,6 +412,18 @@ fn calls_message(calls: &[(String, Value)]) -> Value {
         })
         .collect();
     json!({"role": "assistant", "content": null, "tool_calls": calls})
+}
+
+/// The next reply of a test; none when it gives no more, or the server is dropped.
+fn awaited(given: &Given, shared: &Shared) -> Option<Reply> {
+    while !shared.over.load(Ordering::SeqCst) {
+        match lock(&given.0).recv_timeout(Duration::from_millis(10)) {
+            Ok(reply) => return Some(reply),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return None,
+        }
+    }
+    None
 }
 
 /// Waits in small steps, so that a dropped server does not hold its test.

@@ -5,9 +5,10 @@ use crate::place::{Place, Ran, ran};
 /// The same means as in the sandbox's own claims.
 const WITHOUT: &str = include_str!("../../../sandbox/tests/it/absent/without.py");
 /// As a container's default profile has it: no user namespaces (`clone`, `unshare`), and no `clone3`.
-const NO_USER_NAMESPACES: [&str; 3] = ["bits:56:0:0x10000000:1", "bits:272:0:0x10000000:1", "call:435:38"];
+pub(crate) const NO_USER_NAMESPACES: [&str; 3] =
+    ["bits:56:0:0x10000000:1", "bits:272:0:0x10000000:1", "call:435:38"];
 
-fn without(place: &Place, taken: &[&str], args: &[&str]) -> Ran {
+pub(crate) fn without(place: &Place, taken: &[&str], args: &[&str]) -> Ran {
     place.write("without.py", WITHOUT);
     let mut command = place.command("/usr/bin/python3".as_ref());
     command.arg("-I").arg(place.path("without.py")).args(taken).arg("--");

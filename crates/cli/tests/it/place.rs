@@ -179,7 +179,11 @@ impl Place {
     }
 
     pub(crate) fn run_command(&self, url: &str) -> Command {
-        self.oubliette([
+        self.oubliette(self.run_args(url))
+    }
+
+    pub(crate) fn run_args<'a>(&self, url: &'a str) -> [&'a str; 16] {
+        [
             "run",
             "--guild",
             "guild",
@@ -196,7 +200,7 @@ impl Place {
             "--floor",
             self.tier,
             "--json",
-        ])
+        ]
     }
 
     /// The ids of all runs here, oldest first.

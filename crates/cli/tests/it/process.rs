@@ -75,6 +75,16 @@ impl Started {
         self.child.as_ref().unwrap().id()
     }
 
+    /// The executor's process number.
+    pub(crate) fn executor(&self) -> u32 {
+        self.child.as_ref().unwrap().id()
+    }
+
+    /// Whether the executor has ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        stat(self.executor()).is_none_or(|(state, _)| state == "Z" || state == "X")
+    }
+
     pub(crate) fn ended(self) -> Ran {
         told(self.output())
     }
@@ -124,7 +134,7 @@ fn cmdline(pid: u32) -> String {
 }
 
 /// Every process below one, at any depth.
-fn descendants(top: u32) -> BTreeSet<Process> {
+pub(crate) fn descendants(top: u32) -> BTreeSet<Process> {
     let mut found = BTreeSet::new();
     let mut left = vec![top];
     while let Some(pid) = left.pop() {

@@ -153,6 +153,13 @@ impl Process {
     }
 }
 
+/// The most memory that a process ever had resident, in KiB, as its kernel counted it.
+pub(crate) fn most_memory(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
 /// Living processes of the host with exactly this command line.
 pub(crate) fn running(argv: &[&str]) -> Vec<u32> {
     let wanted: String = argv.iter().map(|word| format!("{word}\0")).collect();

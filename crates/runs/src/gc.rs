@@ -80,6 +80,8 @@ pub fn gc(store: &Path, keep: Duration, max_bytes: u64, dry_run: bool) -> Result
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(cleared),
         Err(e) => return Err(failed(e)),
     };
+    // Two that clear up at once would take each other's removals for failures.
+    let _alone = Hold::alone(store).map_err(failed)?;
     let (names, _) = folder.names(MOST_RUNS).map_err(failed)?;
     let mut kept = Vec::new();
     for name in names {

@@ -23,12 +23,8 @@ impl Hold {
         };
         // Whoever clears up holds it for a moment only.
         flock(&fd, FlockOperation::LockExclusive)?;
-        let seen = fstat(&fd)?;
-        match fs::symlink_metadata(dir) {
-            Ok(there) if (there.dev(), there.ino()) == (seen.st_dev, seen.st_ino) => {}
-            Ok(_) => return Ok(None),
-            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
-            Err(e) => return Err(e),
+        if !is_at(&fd, dir)? {
+            return Ok(None);
         }
         // One that was cleared up in between is somebody's finished record now.
         Ok(fs::read_dir(dir)?.next().is_none().then_some(Hold(fd)))
@@ -39,14 +35,33 @@ impl Hold {
         open(dir).is_ok_and(|fd| flock(&fd, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK))
     }
 
+    /// Waits until nobody else holds a folder, and takes it.
+    pub(crate) fn alone(dir: &Path) -> io::Result<Hold> {
+        let fd = open(&dir.canonicalize()?)?;
+        flock(&fd, FlockOperation::LockExclusive)?;
+        Ok(Hold(fd))
+    }
+
     /// Takes the folder of a run that nobody works on; none when somebody does.
     pub(crate) fn idle(dir: &Path) -> io::Result<Option<Hold>> {
         let fd = open(dir)?;
         match flock(&fd, FlockOperation::NonBlockingLockExclusive) {
+            // Whoever cleared up may have taken it away between the two.
+            Ok(()) if !is_at(&fd, dir)? => Err(ErrorKind::NotFound.into()),
             Ok(()) => Ok(Some(Hold(fd))),
             Err(Errno::WOULDBLOCK) => Ok(None),
             Err(e) => Err(e.into()),
         }
+    }
+}
+
+/// Whether the folder that was opened is the one that has this name now.
+fn is_at(fd: &OwnedFd, dir: &Path) -> io::Result<bool> {
+    let seen = fstat(fd)?;
+    match fs::symlink_metadata(dir) {
+        Ok(there) => Ok((there.dev(), there.ino()) == (seen.st_dev, seen.st_ino)),
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(false),
+        Err(e) => Err(e),
     }
 }
 

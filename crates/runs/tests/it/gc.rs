@@ -261,3 +261,20 @@ fn what_is_no_run_is_left_alone() {
     assert!(w.store.path().join("notes.txt").exists() && w.store.path().join("other").exists());
     assert!(w.store.path().join("7zzzzzzzzzzzzzzzzzzzzzzzzz").is_symlink());
 }
+
+/// Two that clear up at the same time do not take each other's removals for failures.
+#[test]
+fn two_that_clear_up_at_once_fail_at_nothing() {
+    let store = tempfile::tempdir().unwrap();
+    for _ in 0..60 {
+        let run = store.path().join(runs::RunId::new().unwrap().as_str());
+        fs::create_dir_all(run.join("workspace/folder")).unwrap();
+        fs::write(run.join("workspace/folder/file"), "x").unwrap();
+    }
+    let both = std::thread::scope(|scope| {
+        let clear = || scope.spawn(|| emptied(store.path()));
+        [clear(), clear()].map(|thread| thread.join().unwrap())
+    });
+    let removed: usize = both.iter().map(|cleared| cleared.removed.len()).sum();
+    assert!(both.iter().all(|cleared| cleared.failed.is_empty()) && removed == 60, "{both:?}");
+}

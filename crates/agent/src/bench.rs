@@ -90,3 +90,35 @@ impl From<RunError> for BenchError {
         }
     }
 }
+
+/// A bench where nothing is done: whoever comes to it is at the end of the record.
+#[derive(Debug, Default)]
+pub(crate) struct Rehearsal {
+    calls: std::sync::atomic::AtomicU32,
+}
+
+impl Workbench for Rehearsal {
+    async fn execute(&self, _: ProgramCall, _: &Cancel) -> Result<Executed, BenchError> {
+        Err(BenchError::Cancelled)
+    }
+
+    async fn tool(&self, _: ModuleUse, _: &Cancel) -> Result<Executed, BenchError> {
+        Err(BenchError::Cancelled)
+    }
+
+    async fn file(&self, _: FileCall, _: &Cancel) -> Result<Done, BenchError> {
+        Err(BenchError::Cancelled)
+    }
+
+    fn record(&self, _: Event) -> Result<(), BenchError> {
+        Err(BenchError::Cancelled)
+    }
+
+    fn artifact(&self, _: &[u8]) -> Result<String, BenchError> {
+        Err(BenchError::Cancelled)
+    }
+
+    fn next_call(&self) -> u32 {
+        self.calls.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1
+    }
+}

@@ -65,6 +65,8 @@ pub(crate) struct Go {
     pub(crate) name: String,
     pub(crate) action: Action,
     pub(crate) decision: Decision,
+    /// Whether it may have been made before, and its lines were lost with the machine.
+    pub(crate) doubtful: bool,
 }
 
 /// How a role ended.
@@ -82,6 +84,7 @@ struct Pending {
     name: String,
     /// The arguments, or what is wrong with them.
     args: Result<Value, String>,
+    doubtful: bool,
 }
 
 /// One role at work.
@@ -98,6 +101,8 @@ pub(crate) struct Turn {
     last_prompt: u64,
     asked_bytes: usize,
     overflowed: bool,
+    /// What the model is yet to be told of an interruption.
+    interrupted: Option<String>,
     queue: VecDeque<Pending>,
     /// The call under way: its id and hash.
     current: Option<(String, [u8; 32])>,
@@ -121,6 +126,7 @@ impl Turn {
             last_prompt: 0,
             asked_bytes: 0,
             overflowed: false,
+            interrupted: None,
             queue: VecDeque::new(),
             current: None,
             end: None,
@@ -203,6 +209,14 @@ impl Turn {
         self.tell(&id, text);
     }
 
+    /// The run went on after an interruption; the model is told once, before it is asked the next time.
+    pub(crate) fn interrupted(&mut self, restarted: bool) {
+        self.interrupted = Some(crate::past::note(restarted));
+        for pending in self.queue.iter_mut().filter(|_| restarted) {
+            pending.doubtful = true;
+        }
+    }
+
     /// The role called `finish`.
     pub(crate) fn finished(&mut self, args: &finish::Args) {
         self.queue.clear();
@@ -229,6 +243,9 @@ impl Turn {
         }
         self.step += 1;
         run.steps += 1;
+        if let Some(note) = self.interrupted.take() {
+            self.history.note(note);
+        }
         let mut body = json!({
             "model": self.setup.model,
             "messages": self.history.messages(),
@@ -296,7 +313,7 @@ impl Turn {
         match self.judge(&pending, grant) {
             Ok((action, decision)) => {
                 self.current = Some((pending.id, hash));
-                Next::Run(Go { name: pending.name, action, decision })
+                Next::Run(Go { name: pending.name, action, decision, doubtful: pending.doubtful })
             }
             Err((decision, text)) => {
                 self.guard.made(hash, &text);

@@ -171,6 +171,8 @@ pub(crate) enum Runs {
         #[command(flatten)]
         store: Store,
     },
+    /// Go on with a run that was interrupted, behind the last thing that its record knows.
+    Resume(Resume),
     /// End the records of runs that were interrupted, and remove what `[records]` keeps no longer.
     Gc {
         /// Say what would be done, and do nothing.
@@ -186,6 +188,29 @@ pub(crate) enum Runs {
         #[command(flatten)]
         store: Store,
     },
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Resume {
+    /// The run.
+    pub(crate) id: String,
+    /// The Guild's folder [default: where it was when the run was started]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) guild: Option<PathBuf>,
+    /// The model server, over the deployment's.
+    #[arg(long, value_name = "URL")]
+    pub(crate) model_url: Option<String>,
+    /// The model's name, over the deployment's.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) model: Option<String>,
+    #[command(flatten)]
+    pub(crate) deploy: Deploy,
+    /// The result as JSON on standard output.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Nothing but the result.
+    #[arg(long, short)]
+    pub(crate) quiet: bool,
 }
 
 #[derive(Debug, clap::Args)]

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use policy::{Faults, StopReason, StoppedBy};
-use runs::{RunError, SandboxError, StoreError};
+use runs::{ResumeError, RunError, SandboxError, StoreError};
 
 /// What an exit code says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +60,13 @@ impl Exit {
             }
             None => {}
         }
-        match e.downcast_ref::<StoreError>() {
+        let store = match e.downcast_ref::<ResumeError>() {
+            Some(ResumeError::Running { .. } | ResumeError::Over { .. }) => return Exit::Usage,
+            Some(ResumeError::Broken { .. } | ResumeError::Cannot { .. }) => return Exit::Refused,
+            Some(ResumeError::Store(store)) => Some(store),
+            None => e.downcast_ref::<StoreError>(),
+        };
+        match store {
             Some(StoreError::BadId(_) | StoreError::Unknown { .. }) => Exit::Usage,
             Some(StoreError::Io { .. }) | None => Exit::Infrastructure,
         }

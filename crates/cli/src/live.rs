@@ -45,6 +45,15 @@ fn told(event: &Value) -> Option<String> {
         "tool_end" => Some(format!("      {}", outcome(&event["outcome"]))),
         "loop" => Some(format!("  the same call and result {} times: {}", number("times"), text("action"))),
         "budget" => Some(format!("  stopped by {}", text("bound"))),
+        "resume" => Some(format!(
+            "resumed  behind line {}, {} calls ended{}",
+            number("lines"),
+            number("calls"),
+            match event["unknown"].as_array().map_or(0, Vec::len) {
+                0 => String::new(),
+                n => format!(", of {n} it is not known what they did"),
+            }
+        )),
         "context" => Some(format!("  conversation shortened: {}", text("action"))),
         _ => None,
     }

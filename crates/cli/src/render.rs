@@ -80,6 +80,9 @@ pub(crate) fn card(result: &RunResult, claimed: Option<&str>) {
         line(&format!("claims   {claimed} (a claim: checks prove)"));
     }
     line(&format!("tier     {tier}"));
+    if result.resumed > 0 {
+        line(&format!("resumed  {} times, after interruptions", result.resumed));
+    }
     let c = &result.changes;
     line(&format!(
         "changes  {} added, {} changed, {} deleted",

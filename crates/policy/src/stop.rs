@@ -68,7 +68,7 @@ pub enum StoppedBy {
 
 impl StopReason {
     /// The name used in records.
-    pub fn as_str(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             StopReason::Finished => "finished",
             StopReason::ImplicitFinish => "implicit_finish",
@@ -103,7 +103,7 @@ impl StopReason {
 
 impl StoppedBy {
     /// The name used in records.
-    pub fn as_str(self) -> &'static str {
+    pub const fn as_str(self) -> &'static str {
         match self {
             StoppedBy::Exit => "exit",
             StoppedBy::Signal => "signal",

@@ -147,6 +147,8 @@ pub struct RunResult {
     pub chain_head: String,
     /// How the last program call ended; `exec` passes it on.
     pub last_exit: Option<Ended>,
+    /// How often the run went on after it had been interrupted.
+    pub resumed: u32,
     /// Where the run is.
     pub dir: PathBuf,
 }

@@ -25,7 +25,13 @@ pub enum Event {
         run_id: String,
         /// SHA-256 of `meta.json` as it was when the run started.
         meta_sha256: String,
+        /// What was taken in, entry by entry, as an artifact: what a run that goes on later is compared with. None
+        /// for what cannot go on.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        manifest_artifact: Option<String>,
     },
+    /// The run goes on after its executor ended: the first line behind what that left. Since version 2.
+    Resume(Resume),
     /// A role begins.
     RoleStart {
         /// The role.
@@ -75,6 +81,9 @@ pub enum Event {
         duration_ms: u64,
         /// What went wrong, if it did.
         error: Option<String>,
+        /// The same as a code. Since version 2.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        failed: Option<StopReason>,
     },
     /// How an answer was read.
     Parse {
@@ -125,6 +134,17 @@ pub enum Event {
         /// Full texts, by hash.
         artifacts: Vec<String>,
     },
+    /// What the model is told of a call that was carried out. Since version 2.
+    ToolResult {
+        /// The last call it took.
+        call: u32,
+        /// The text, where it is short enough for a line.
+        text: Option<String>,
+        /// The text as an artifact, where it is not.
+        text_artifact: Option<String>,
+        /// Whether the call had begun when the run was interrupted, so that nobody knows what it did.
+        unknown: bool,
+    },
     /// The conversation was shortened.
     Context {
         /// What was done (`clip`, ...).
@@ -172,4 +192,40 @@ pub enum Event {
         /// Milliseconds the destruction of the sandbox took; none when there was none.
         destroy_ms: Option<u64>,
     },
+}
+
+/// What was known, and what was not, when a run went on.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Resume {
+    /// How often it has been resumed by now, from 1.
+    pub times: u32,
+    /// Whole lines that were there.
+    pub lines: u64,
+    /// Calls that had ended.
+    pub calls: u64,
+    /// Tokens spent, as the server counted them.
+    pub tokens: u64,
+    /// Milliseconds of the run's wall clock that were used.
+    pub wall_ms: u64,
+    /// Bytes of half a line behind the whole ones, taken off.
+    pub cut_bytes: u64,
+    /// Calls that had begun and of which the model was told nothing.
+    pub unknown: Vec<UnknownCall>,
+    /// Whether the machine has been started anew since: lines that told of the last calls may be lost then.
+    pub restarted: bool,
+    /// The start of the machine it goes on under.
+    pub boot: String,
+    /// The sandbox it goes on in.
+    pub sandbox: serde_json::Value,
+}
+
+/// A call that was under way.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct UnknownCall {
+    /// Its number.
+    pub call: u64,
+    /// The tool.
+    pub tool: String,
+    /// Whether its own end is in the record. What else its tool would have done is not known then.
+    pub ended: bool,
 }

@@ -26,6 +26,7 @@ mod probe;
 mod prove;
 mod quote;
 mod record;
+mod resume;
 mod run;
 mod store;
 mod workspace;
@@ -37,7 +38,7 @@ pub use call::{
 };
 pub use ceiling::Waiting;
 pub use clean::clean;
-pub use event::{Channel, Event};
+pub use event::{Channel, Event, Resume, UnknownCall};
 pub use gc::{Cleared, Ended as EndedRun, Removed, gc};
 pub use id::{BadRunId, RunId};
 pub use manifest::sha256;
@@ -45,6 +46,7 @@ pub use mask::Mask;
 pub use probe::probe;
 pub use prove::{Attack, BadCorpus, Corpus, Proof, Shown, Verdict, prove};
 pub use record::{Checked, Finding, Record, Standing};
+pub use resume::{Interrupted, Past, ResumeError};
 pub use run::Run;
 // The parts of the sandbox that callers above this door may name; they cannot drive one.
 pub use sandbox::{

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 
 use sha2::{Digest, Sha256};
@@ -40,6 +40,66 @@ pub(crate) fn digest(manifest: &Manifest) -> String {
         sum.update(b"\0\n");
     }
     hex(&sum.finalize())
+}
+
+/// A manifest as a text: a line for each entry, its path last.
+pub(crate) fn written(manifest: &Manifest) -> Vec<u8> {
+    let mut text = String::new();
+    for (path, item) in manifest {
+        let (kind, size, more) = match &item.kind {
+            Kind::Folder => ("folder", 0, "-".to_owned()),
+            Kind::File { size, sha256 } => ("file", *size, sha256.clone()),
+            Kind::Link { target } => ("link", 0, coded(target.as_bytes())),
+        };
+        let path = coded(path.as_os_str().as_bytes());
+        text.push_str(&format!("{kind} {:o} {size} {more} {path}\n", item.mode));
+    }
+    text.into_bytes()
+}
+
+/// Such a text read again; none when it is not one.
+pub(crate) fn read(text: &[u8]) -> Option<Manifest> {
+    let mut manifest = Manifest::new();
+    for line in std::str::from_utf8(text).ok()?.lines() {
+        let mut words = line.split(' ');
+        let mut word = || words.next();
+        let (kind, mode, size, more, path) = (word()?, word()?, word()?, word()?, word()?);
+        let kind = match kind {
+            "folder" => Kind::Folder,
+            "file" => Kind::File { size: size.parse().ok()?, sha256: more.to_owned() },
+            "link" => Kind::Link { target: OsString::from_vec(decoded(more)?) },
+            _ => return None,
+        };
+        let path = PathBuf::from(OsString::from_vec(decoded(path)?));
+        manifest.insert(path, Item { kind, mode: u32::from_str_radix(mode, 8).ok()? });
+    }
+    Some(manifest)
+}
+
+/// Any bytes as one word: what is no plain sign stands as `%` and two digits.
+fn coded(bytes: &[u8]) -> String {
+    let mut word = String::new();
+    for b in bytes {
+        match b {
+            b'!'..=b'~' if *b != b'%' => word.push(char::from(*b)),
+            _ => word.push_str(&format!("%{b:02x}")),
+        }
+    }
+    word
+}
+
+fn decoded(word: &str) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let mut signs = word.bytes();
+    while let Some(b) = signs.next() {
+        if b == b'%' {
+            let pair = [signs.next()?, signs.next()?];
+            bytes.push(u8::from_str_radix(std::str::from_utf8(&pair).ok()?, 16).ok()?);
+        } else {
+            bytes.push(b);
+        }
+    }
+    Some(bytes)
 }
 
 /// Why a link in the folder `parent` (beneath the root) may not point to `target`; none when it may.
@@ -82,6 +142,21 @@ pub fn sha256(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_manifest_is_read_as_it_was_written() {
+        let odd = OsString::from_vec(b"a b%\n\xff\xc3\xa9".to_vec());
+        let file = Kind::File { size: 7, sha256: sha256(b"x") };
+        let manifest = Manifest::from([
+            (PathBuf::from(&odd), Item { kind: file, mode: 0o644 }),
+            (PathBuf::from("d"), Item { kind: Kind::Folder, mode: 0o755 }),
+            (PathBuf::from("d/l"), Item { kind: Kind::Link { target: odd }, mode: 0o777 }),
+        ]);
+        let text = written(&manifest);
+        assert_eq!(read(&text).unwrap(), manifest);
+        assert_eq!(digest(&read(&text).unwrap()), digest(&manifest));
+        assert!(read(b"file x").is_none() && read(b"\xff").is_none() && read(b"link 777 0 %zz p").is_none());
+    }
 
     #[test]
     fn only_links_that_surely_stay_inside_are_kept() {

@@ -6,6 +6,7 @@
 //!   execute, file ──▶ tool_start ─ sandbox ─ tool_end          (execute.rs)
 //!   finish ──▶ destroy ─ collect ─ changes.patch ─ run_end ─ result.json
 //!   dropped before that (panic, cancelled future) ──▶ run_end ─ result.json
+//!   resume ──▶ what was interrupted ─ plan ─ start ─ resume, and on like any other     (resume.rs)
 //! ```
 
 use std::fs::DirBuilder;
@@ -15,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
-use std::time::{Instant, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use policy::{CallLimits, Isolation, Limits, StopReason, Tier, TierChoice};
 use sandbox::{Ended, Host, Module, Plan, Ready, Report, Running, SandboxError};
@@ -28,8 +29,11 @@ use crate::clean::{clean, cut};
 use crate::gc;
 use crate::hold::Hold;
 use crate::module::{self, Beside};
-use crate::record::Prepared;
-use crate::{Apart, Changes, Event, Mask, Opening, Record, RunError, RunId, RunResult, Summary, Workspace};
+use crate::record::{Known, Prepared, remove_halves};
+use crate::resume::{self, Interrupted};
+use crate::{
+    Apart, Changes, Event, Mask, Opening, Record, Resume, RunError, RunId, RunResult, Summary, Workspace,
+};
 
 /// Artifacts other than output may be this large even where `call.output` is small.
 const LARGEST_ARTIFACT: u64 = 4 << 20;
@@ -54,6 +58,9 @@ pub struct Run {
     started: Instant,
     /// How long it took to destroy the sandbox, once that is done.
     destroy_ms: Option<u64>,
+    /// What it had used before it was resumed, and how often it was.
+    before: Duration,
+    resumed: u32,
     ended: bool,
     /// Says to others that somebody works here, until the last file is written.
     _hold: Arc<Hold>,
@@ -79,6 +86,37 @@ impl Run {
                     | RunError::Io { .. } => StopReason::SandboxError,
                 };
                 beginning.refuse(stop, &e)?;
+                Err(e)
+            }
+        }
+    }
+
+    /// Goes on with a run that was interrupted: a fresh sandbox on its workspace as it is, and the line `resume` in
+    /// its record. Of `opening` neither source nor module is looked at.
+    ///
+    /// # Errors
+    /// As [`RunError`] says; what the run left is as it was then, unless its files themselves fail.
+    pub async fn resume(host: &Host, past: Interrupted, opening: Opening<'_>) -> Result<Run, RunError> {
+        let restarted = past.restarted();
+        let originals = past.meta()["originals"].as_str().map(PathBuf::from);
+        let Interrupted { hold, id, dir, known, manifest, .. } = past;
+        let workspace = Workspace::again(&dir.join("workspace"), manifest, originals.as_deref());
+        // What the killed one's forker could not remove.
+        Folder::open(&dir).and_then(|run| gc::remove_private(&run)).ok();
+        let mut beginning = Beginning::again(&opening, id, dir, hold);
+        let running = beginning.sandbox(host, &opening, &workspace).await?;
+        match beginning.go_on(&known, restarted, &running) {
+            Ok(record) => {
+                let report = running.report().clone();
+                let beside = (!opening.tools.is_empty()).then(|| Beside::new(host, &opening));
+                let mut run = beginning.run(&opening, workspace, record, Some(running), beside, report);
+                run.before = known.used();
+                run.resumed = known.resumed + 1;
+                run.done = AtomicU32::new(known.done);
+                Ok(run)
+            }
+            Err(e) => {
+                running.destroy().await;
                 Err(e)
             }
         }
@@ -226,7 +264,8 @@ impl Run {
             changes,
             calls: self.done.load(Ordering::Relaxed),
             tokens,
-            duration_ms: millis(self.started),
+            duration_ms: millis_of(self.before + self.started.elapsed()),
+            resumed: self.resumed,
             chain_head,
             last_exit: *self.last_exit.lock().unwrap_or_else(PoisonError::into_inner),
             dir: self.dir.clone(),
@@ -283,6 +322,8 @@ struct Beginning {
     mask: Mask,
     largest: u64,
     meta: Map<String, Value>,
+    /// What was taken in, for a run that may have to go on one day.
+    manifest: Option<Vec<u8>>,
     watch: Option<Watch>,
     module: Option<Module>,
     started: Instant,
@@ -297,8 +338,9 @@ impl Beginning {
         let (id, dir, hold) = create_folder(opening.store, &opening.grant.isolation)?;
         Ok(Beginning {
             mask: mask_of(opening),
-            largest: opening.grant.call.output.max(LARGEST_ARTIFACT),
+            largest: largest_of(opening),
             meta: meta_of(&id, opening),
+            manifest: None,
             watch: opening.watch.clone(),
             module: None,
             started: Instant::now(),
@@ -309,6 +351,25 @@ impl Beginning {
             hold: Arc::new(hold),
             place: None,
         })
+    }
+
+    /// The same for a run that goes on. It has a record, and another end of it is nobody's to write.
+    fn again(opening: &Opening<'_>, id: RunId, dir: PathBuf, hold: Hold) -> Beginning {
+        Beginning {
+            mask: mask_of(opening),
+            largest: largest_of(opening),
+            meta: Map::new(),
+            manifest: None,
+            prepared: None,
+            watch: opening.watch.clone(),
+            module: None,
+            started: Instant::now(),
+            over: true,
+            id,
+            dir,
+            hold: Arc::new(hold),
+            place: None,
+        }
     }
 
     async fn start(&mut self, host: &Host, opening: &Opening<'_>) -> Result<(Workspace, Running), RunError> {
@@ -326,7 +387,19 @@ impl Beginning {
         if let Some(module) = &module {
             self.meta.insert("module".to_owned(), module::told(module));
         }
-        self.module = module.clone();
+        self.module = module;
+        let running = self.sandbox(host, opening, &workspace).await?;
+        Ok((workspace, running))
+    }
+
+    /// Room under the ceiling, and a sandbox on this workspace.
+    async fn sandbox(
+        &mut self,
+        host: &Host,
+        opening: &Opening<'_>,
+        workspace: &Workspace,
+    ) -> Result<Running, RunError> {
+        let grant = opening.grant;
         // A tool of the Guild's own has a sandbox beside the run's, with the same bounds.
         let at_once = if opening.tools.is_empty() { 1 } else { 2 };
         let share = (&grant.limits, at_once);
@@ -342,7 +415,7 @@ impl Beginning {
             limits: grant.limits.clone(),
             env: opening.secrets.clone(),
             runsc: None,
-            module,
+            module: self.module.clone(),
         };
         if !opening.tools.is_empty() {
             self.try_tools(host, opening, &plan).await?;
@@ -355,14 +428,17 @@ impl Beginning {
         }
         let running = ready.start();
         self.meta.insert("sandbox".to_owned(), json!(running.report()));
-        Ok((workspace, running))
+        Ok(running)
     }
 
     /// Has the sandbox started, and prepares the record while nothing else is to be done.
     async fn ready(&mut self, plan: Plan, host: &Host) -> Result<Ready, RunError> {
         let mut ready = std::pin::pin!(plan.ready(host));
         let begun = std::future::poll_fn(|cx| Poll::Ready(ready.as_mut().poll(cx))).await;
-        self.prepared = Some(Prepared::new(&self.dir)?);
+        // One that goes on has a record.
+        if !self.over {
+            self.prepared = Some(Prepared::new(&self.dir)?);
+        }
         Ok(match begun {
             Poll::Ready(ready) => ready?,
             Poll::Pending => ready.await?,
@@ -392,6 +468,8 @@ impl Beginning {
             opening.progress,
         )?;
         self.meta.insert("import".to_owned(), workspace.describe());
+        // A single command has nothing to go on with.
+        self.manifest = opening.grant.entry.is_some().then(|| workspace.manifest());
         Ok(workspace)
     }
 
@@ -441,6 +519,8 @@ impl Beginning {
             calls: AtomicU32::new(0),
             started: self.started,
             destroy_ms: None,
+            before: Duration::ZERO,
+            resumed: 0,
             ended: false,
             _hold: Arc::clone(&self.hold),
             place: self.place.take(),
@@ -454,8 +534,31 @@ impl Beginning {
             Some(prepared) => prepared,
             None => Prepared::new(&self.dir)?,
         };
-        let record = Record::begin_in(prepared, &self.id, self.mask.clone(), self.largest, meta)?;
+        let (mask, manifest) = (self.mask.clone(), self.manifest.as_deref());
+        let record = Record::begin_in(prepared, &self.id, mask, self.largest, meta, manifest)?;
         Ok(record.watched(self.watch.take()))
+    }
+
+    /// The record of a run that goes on, with the line that says so.
+    fn go_on(&mut self, known: &Known, restarted: bool, running: &Running) -> Result<Record, RunError> {
+        remove_halves(&self.dir).map_err(RunError::io("clear up in", &self.dir))?;
+        // It is the result of nothing from here on, and must not come back behind lines that say so.
+        remove_for_good(&self.dir, "result.json").map_err(RunError::io("remove the result in", &self.dir))?;
+        let record = known.record(&self.dir, self.mask.clone(), self.largest)?.watched(self.watch.take());
+        record.append(&Event::Resume(Resume {
+            times: known.resumed + 1,
+            lines: known.lines,
+            calls: known.calls,
+            tokens: known.tokens,
+            wall_ms: millis_of(known.used()),
+            cut_bytes: u64::try_from(known.cut).unwrap_or(u64::MAX),
+            unknown: known.open.clone(),
+            restarted,
+            boot: resume::boot().unwrap_or_default(),
+            sandbox: json!(running.report()),
+        }))?;
+        record.settle()?;
+        Ok(record)
     }
 
     fn refuse(&mut self, stop: StopReason, e: &RunError) -> Result<(), RunError> {
@@ -485,6 +588,7 @@ impl Beginning {
             calls: 0,
             tokens: 0,
             duration_ms: millis(self.started),
+            resumed: 0,
             chain_head,
             last_exit: None,
             dir: self.dir.clone(),
@@ -504,7 +608,20 @@ fn dropped() -> StopReason {
     if std::thread::panicking() { StopReason::SandboxError } else { StopReason::Cancelled }
 }
 
-fn mask_of(opening: &Opening<'_>) -> Mask {
+fn remove_for_good(dir: &Path, name: &str) -> std::io::Result<()> {
+    match std::fs::remove_file(dir.join(name)) {
+        Err(e) if e.kind() == ErrorKind::NotFound => Ok(()),
+        Err(e) => Err(e),
+        Ok(()) => std::fs::File::open(dir)?.sync_all(),
+    }
+}
+
+/// Bytes that an artifact may hold.
+pub(crate) fn largest_of(opening: &Opening<'_>) -> u64 {
+    opening.grant.call.output.max(LARGEST_ARTIFACT)
+}
+
+pub(crate) fn mask_of(opening: &Opening<'_>) -> Mask {
     Mask::new(opening.secrets.iter().chain(&opening.mask).map(|(n, v)| (n.as_str(), v.as_str())))
 }
 
@@ -517,6 +634,8 @@ fn meta_of(id: &RunId, opening: &Opening<'_>) -> Map<String, Value> {
         "version": env!("CARGO_PKG_VERSION"),
         "started": humantime::format_rfc3339_millis(SystemTime::now()).to_string(),
         "source": opening.source.map(|p| p.to_string_lossy()),
+        "originals": opening.source.and_then(originals),
+        "boot": resume::boot(),
         "asked": {
             "tier": isolation.tier,
             "floor": isolation.floor,
@@ -532,8 +651,19 @@ fn meta_of(id: &RunId, opening: &Opening<'_>) -> Map<String, Value> {
     meta
 }
 
+/// The folder in which paths of the source lead to its files, for a run that goes on later.
+fn originals(source: &Path) -> Option<String> {
+    let real = source.canonicalize().ok()?;
+    let folder = if real.is_dir() { real.as_path() } else { real.parent()? };
+    folder.to_str().map(str::to_owned)
+}
+
 fn millis(since: Instant) -> u64 {
-    u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
+    millis_of(since.elapsed())
+}
+
+fn millis_of(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

@@ -59,6 +59,8 @@ pub struct Listed {
     pub standing: Standing,
     /// Whether somebody works on it right now.
     pub running: bool,
+    /// How often it went on after it had been interrupted.
+    pub resumed: u64,
     /// When it started.
     pub started: Option<String>,
     /// The tier obtained.
@@ -145,7 +147,7 @@ pub fn verify(store: &Path, id: &str) -> Result<Checked, StoreError> {
     Ok(Checked::of(&run, &id, Depth::All))
 }
 
-fn open(store: &Path, id: &str) -> Result<(RunId, Folder), StoreError> {
+pub(crate) fn open(store: &Path, id: &str) -> Result<(RunId, Folder), StoreError> {
     let id = RunId::parse(id)?;
     let unknown = || StoreError::Unknown { id: id.to_string(), store: store.to_owned() };
     let folder = match Folder::open(store) {
@@ -167,9 +169,11 @@ fn listed(run: &Folder, id: &RunId, running: bool) -> Listed {
     let all = many("added").saturating_add(many("changed")).saturating_add(many("deleted"));
     // Without a sandbox, or interrupted, nothing was compared.
     let compared = result["sandbox"].is_object() && result["changes"].is_object();
+    let checked = Checked::of(run, id, Depth::Chain);
     Listed {
         run_id: id.to_string(),
-        standing: Checked::of(run, id, Depth::Chain).standing,
+        standing: checked.standing,
+        resumed: checked.resumed,
         running,
         started: text(&meta["started"]),
         tier: text(&meta["sandbox"]["tier"]),

@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use policy::Limits;
 use serde_json::{Value, json};
 
+use crate::beneath::Folder;
 use crate::import::{Imported, Progress, import};
-use crate::manifest::{Kind, digest};
+use crate::manifest::{self, Kind, Manifest, digest};
 use crate::{RunError, Summary, collect};
 
 /// A workspace and what was put into it.
@@ -43,6 +44,22 @@ impl Workspace {
     ) -> Result<Workspace, RunError> {
         let taken = import(source, root, store, limits, owner, progress)?;
         Ok(Workspace { root: root.to_owned(), taken })
+    }
+
+    /// One that was made before, from what its record says was taken in.
+    pub(crate) fn again(root: &Path, manifest: Manifest, source: Option<&Path>) -> Workspace {
+        let bytes = manifest.values().fold(0u64, |sum, item| match item.kind {
+            Kind::File { size, .. } => sum.saturating_add(size),
+            Kind::Folder | Kind::Link { .. } => sum,
+        });
+        // An original that is gone is missed when a patch needs it, and said there.
+        let source = source.and_then(|path| Folder::open(path).ok());
+        Workspace { root: root.to_owned(), taken: Imported { manifest, notes: Vec::new(), bytes, source } }
+    }
+
+    /// What was taken in, as a text from which [`Workspace::again`] can be had.
+    pub(crate) fn manifest(&self) -> Vec<u8> {
+        manifest::written(&self.taken.manifest)
     }
 
     /// The folder.

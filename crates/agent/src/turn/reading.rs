@@ -132,7 +132,7 @@ impl Turn {
             name: if plain { name.clone() } else { "unknown".to_owned() },
             args: shown,
         };
-        self.queue.push_back(Pending { id, name, args });
+        self.queue.push_back(Pending { id, name, args, doubtful: false });
         kept
     }
 

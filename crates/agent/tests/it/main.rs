@@ -13,6 +13,7 @@ mod files;
 mod guild;
 mod history;
 mod probing;
+mod resume;
 mod rig;
 mod roles;
 mod secrets;

@@ -4,6 +4,7 @@ pub(crate) mod doctor;
 pub(crate) mod exec;
 pub(crate) mod guild;
 pub(crate) mod prove;
+pub(crate) mod resume;
 pub(crate) mod run;
 pub(crate) mod runs;
 pub(crate) mod schema;

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use agent::{Client, LoadedGuild, Model, ModelError, ModelProbe, ProbeError, Status, probe};
+use agent::{Client, Drive, LoadedGuild, Model, ModelError, ModelProbe, ProbeError, Status, probe};
 use policy::{Grant, StopReason};
 use runs::Opening;
 use serde_json::json;
@@ -19,7 +19,7 @@ const MAX_TASK: usize = 64 << 10;
 pub(crate) fn run(args: &Run, forked: super::Forked) -> anyhow::Result<ExitCode> {
     let host = super::host(forked, args.quiet)?;
     let mut deployed = deploy::load(&args.deploy)?;
-    over(args, &mut deployed);
+    over(args.model_url.as_deref(), args.model.as_deref(), &mut deployed);
     let guild = agent::load(&args.guild)?;
     let file = args.guild.join("guild.toml").display().to_string();
     let grant = Grant::new(&deployed.deployment, &guild.guild, &file)?;
@@ -48,12 +48,12 @@ pub(crate) fn run(args: &Run, forked: super::Forked) -> anyhow::Result<ExitCode>
             tools: &tools,
             secrets,
             mask: key.into_iter().collect(),
-            meta: meta(&deployed, &guild, &task, seen.as_ref()),
+            meta: meta(&deployed, &guild, &args.guild, &task, seen.as_ref()),
             progress: &progress,
             waiting: &waiting,
             watch: (!args.quiet).then(live::watch),
         };
-        let mut run = runs::Run::open(&host, opening).await?;
+        let run = runs::Run::open(&host, opening).await?;
         told(&format!("run      {}", run.id()));
         let report = run.report();
         told(&format!("tier     {} ({})", report.tier, render::shown(&report.engine)));
@@ -65,41 +65,51 @@ pub(crate) fn run(args: &Run, forked: super::Forked) -> anyhow::Result<ExitCode>
             // The record of a run whose server is down is as complete as any other.
             Err(e) => Err(e),
         };
-        let (stop, summary, tokens, status) = match &drive {
-            Ok(drive) => (drive.stop, drive.summary.clone(), drive.tokens, drive.status),
-            Err(e) => (stop_reason(e), e.to_string(), 0, None),
-        };
-        run.destroy().await;
-        host.let_go();
-        let result = run.finish(stop, &summary, tokens).await?;
-        let claimed = status.map(|status| match status {
-            Status::Done => "done",
-            Status::Failed => "failed",
-        });
-        if args.json {
-            let mut card = serde_json::to_value(&result)?;
-            if let Some(fields) = card.as_object_mut() {
-                fields.insert("claimed".to_owned(), json!(claimed));
-            }
-            render::json(&card)?;
-        } else {
-            render::card(&result, claimed);
-        }
-        if let Err(e) = drive {
-            return Err(refused(&e));
-        }
-        Ok(Exit::of_run(result.stop, status == Some(Status::Failed)).into())
+        concluded(host, run, drive, args.json).await
     })
 }
 
+/// Ends a run for whatever its roles ended for, and tells the result.
+pub(super) async fn concluded(
+    host: runs::Host,
+    mut run: runs::Run,
+    drive: Result<Drive, ProbeError>,
+    as_json: bool,
+) -> anyhow::Result<ExitCode> {
+    let (stop, summary, tokens, status) = match &drive {
+        Ok(drive) => (drive.stop, drive.summary.clone(), drive.tokens, drive.status),
+        Err(e) => (stop_reason(e), e.to_string(), 0, None),
+    };
+    run.destroy().await;
+    host.let_go();
+    let result = run.finish(stop, &summary, tokens).await?;
+    let claimed = status.map(|status| match status {
+        Status::Done => "done",
+        Status::Failed => "failed",
+    });
+    if as_json {
+        let mut card = serde_json::to_value(&result)?;
+        if let Some(fields) = card.as_object_mut() {
+            fields.insert("claimed".to_owned(), json!(claimed));
+        }
+        render::json(&card)?;
+    } else {
+        render::card(&result, claimed);
+    }
+    if let Err(e) = drive {
+        return Err(refused(&e));
+    }
+    Ok(Exit::of_run(result.stop, status == Some(Status::Failed)).into())
+}
+
 /// What the command line says over the deployment.
-fn over(args: &Run, deployed: &mut Deployed) {
+pub(super) fn over(url: Option<&str>, name: Option<&str>, deployed: &mut Deployed) {
     let model = &mut deployed.deployment.model;
-    if let Some(url) = &args.model_url {
+    if let Some(url) = url {
         model.base_url = url.trim_end_matches('/').to_owned();
     }
-    if let Some(name) = &args.model {
-        model.name.clone_from(name);
+    if let Some(name) = name {
+        name.clone_into(&mut model.name);
     }
 }
 
@@ -126,6 +136,7 @@ fn read_task(file: &Path) -> anyhow::Result<String> {
 fn meta(
     deployed: &Deployed,
     guild: &LoadedGuild,
+    dir: &Path,
     task: &str,
     seen: Result<&ModelProbe, &ProbeError>,
 ) -> serde_json::Map<String, serde_json::Value> {
@@ -136,7 +147,10 @@ fn meta(
     let fields = [
         ("command", json!("run")),
         ("task", json!(task)),
-        ("guild", json!({ "name": guild.guild.name, "digest": guild.digest })),
+        (
+            "guild",
+            json!({ "name": guild.guild.name, "digest": guild.digest, "dir": dir.canonicalize().ok() }),
+        ),
         ("deployment_sha256", json!(runs::sha256(deployed.text.as_bytes()))),
         ("model", json!({ "name": deployed.deployment.model.name, "probe": probe })),
     ];
@@ -156,7 +170,7 @@ fn stop_reason(e: &ProbeError) -> StopReason {
     }
 }
 
-fn refused(e: &ProbeError) -> anyhow::Error {
+pub(super) fn refused(e: &ProbeError) -> anyhow::Error {
     let exit = match e {
         ProbeError::TooSmall { .. } => Exit::Refused,
         ProbeError::Model(_) => Exit::Infrastructure,
@@ -165,7 +179,7 @@ fn refused(e: &ProbeError) -> anyhow::Error {
 }
 
 /// Tools of the Guild's own that some role has.
-fn own_tools(grant: &Grant, guild: &agent::LoadedGuild) -> Vec<(String, runs::Module)> {
+pub(super) fn own_tools(grant: &Grant, guild: &agent::LoadedGuild) -> Vec<(String, runs::Module)> {
     let had = |name: &String| grant.roles.values().any(|role| role.own_tools.contains(name));
     guild
         .tools

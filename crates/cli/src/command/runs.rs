@@ -1,4 +1,4 @@
-//! `oubliette runs list|show|verify|gc`.
+//! `oubliette runs list|show|verify|gc`; `resume` has a file of its own.
 
 use std::process::ExitCode;
 
@@ -14,6 +14,7 @@ pub(crate) fn runs(args: &Runs) -> anyhow::Result<ExitCode> {
         Runs::List(store) => list(store),
         Runs::Show { id, store } => show(id, store),
         Runs::Verify { id, store } => verify(id, store),
+        Runs::Resume(args) => super::resume::resume(args),
         Runs::Gc { dry_run, store } => gc(*dry_run, store),
     }
 }
@@ -32,7 +33,7 @@ fn list(store: &Store) -> anyhow::Result<ExitCode> {
         let text =
             |value: &Option<String>| value.as_deref().map_or("-".to_owned(), |v| render::one_line(v, 40));
         render::line(&format!(
-            "{}  {}  {:<9} {:<10} {:<20} {} calls, {} changes",
+            "{}  {}  {:<9} {:<10} {:<20} {} calls, {} changes{}",
             run.run_id,
             text(&run.started),
             text(&run.tier),
@@ -40,15 +41,28 @@ fn list(store: &Store) -> anyhow::Result<ExitCode> {
             text(&run.stop),
             run.calls.unwrap_or_default(),
             run.changes.map_or("no".to_owned(), |n| n.to_string()),
+            times(run.resumed),
         ));
     }
     if listing.runs.iter().any(|run| run.standing == Standing::Incomplete && !run.running) {
-        render::note("an incomplete run was interrupted: `oubliette runs gc` ends its record");
+        render::note(
+            "an incomplete run was interrupted: `oubliette runs resume ID` goes on with it, `oubliette runs gc` ends \
+             its record",
+        );
     }
     for note in &listing.notes {
         render::note(&render::shown(note));
     }
     Ok(Exit::Done.into())
+}
+
+/// How often a run was resumed, at the end of a line.
+fn times(resumed: u64) -> String {
+    match resumed {
+        0 => String::new(),
+        1 => ", resumed once".to_owned(),
+        n => format!(", resumed {n} times"),
+    }
 }
 
 fn show(id: &str, store: &Store) -> anyhow::Result<ExitCode> {
@@ -71,7 +85,12 @@ fn show(id: &str, store: &Store) -> anyhow::Result<ExitCode> {
             render::line(&format!("{name:<8} {}", render::value(value, 300)));
         }
     }
-    let sandbox = &meta["sandbox"];
+    // Of a run that was resumed, the sandbox it went on in.
+    let newest = full.events.iter().rev().find(|event| event["type"] == "resume");
+    if full.checked.resumed > 0 {
+        render::line(&format!("resumed  {} times", full.checked.resumed));
+    }
+    let sandbox = newest.map_or(&meta["sandbox"], |event| &event["sandbox"]);
     if sandbox.is_object() {
         render::line(&format!(
             "tier     {} ({})",

@@ -20,6 +20,7 @@ mod place;
 mod process;
 mod prove;
 mod records;
+mod resume;
 mod roles;
 mod secrets;
 mod tidy;

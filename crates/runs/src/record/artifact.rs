@@ -1,5 +1,6 @@
 //! Files of a record, written whole or not at all.
 
+use std::borrow::Cow;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -23,7 +24,7 @@ pub(super) fn create_folder(dir: &Path) -> Result<(), RunError> {
 }
 
 /// Takes away what was being written when its run was interrupted.
-pub(super) fn remove_halves(dir: &Path) -> io::Result<()> {
+pub(crate) fn remove_halves(dir: &Path) -> io::Result<()> {
     for folder in [dir.to_owned(), dir.join(FOLDER)] {
         let entries = match fs::read_dir(&folder) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
@@ -89,22 +90,25 @@ fn place(
 
 /// Keeps bytes under their hash, at most `most` of them.
 pub(super) fn keep(dir: &Path, bytes: &[u8], most: u64) -> Result<String, RunError> {
-    let most = usize::try_from(most).unwrap_or(usize::MAX);
-    let cut: Vec<u8>;
-    let bytes = match bytes.get(..most) {
-        Some(front) if bytes.len() > most => {
-            let note = format!("\n[... {} bytes left out]\n", bytes.len() - most);
-            cut = [front, note.as_bytes()].concat();
-            &cut
-        }
-        _ => bytes,
-    };
-    let id = sha256(bytes);
+    let bytes = fitted(bytes, most);
+    let id = sha256(&bytes);
     let name = format!("{FOLDER}/{id}");
     if !dir.join(&name).exists() {
-        put(dir, &name, bytes)?;
+        put(dir, &name, &bytes)?;
     }
     Ok(id)
+}
+
+/// At most `most` bytes, and a word about the rest.
+pub(super) fn fitted(bytes: &[u8], most: u64) -> Cow<'_, [u8]> {
+    let most = usize::try_from(most).unwrap_or(usize::MAX);
+    match bytes.get(..most) {
+        Some(front) if bytes.len() > most => {
+            let note = format!("\n[... {} bytes left out]\n", bytes.len() - most);
+            Cow::Owned([front, note.as_bytes()].concat())
+        }
+        _ => Cow::Borrowed(bytes),
+    }
 }
 
 fn create(path: &Path, bytes: &[u8]) -> io::Result<File> {

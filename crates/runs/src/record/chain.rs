@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
+use policy::StopReason;
 use serde::Serialize;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -49,6 +50,8 @@ pub struct Checked {
     pub standing: Standing,
     /// Lines that were read.
     pub events: u64,
+    /// How often the run went on after it had been interrupted.
+    pub resumed: u64,
     /// Hash of the last line.
     pub head: Option<String>,
     /// Everything that does not hold.
@@ -67,6 +70,7 @@ pub(crate) enum Depth {
 }
 
 const MOST_FINDINGS: usize = 200;
+const INTERRUPTED: &str = StopReason::Interrupted.as_str();
 
 impl Checked {
     /// Looks at the record of `id` in the run's folder.
@@ -75,6 +79,7 @@ impl Checked {
             run_id: id.to_string(),
             standing: Standing::Whole,
             events: 0,
+            resumed: 0,
             head: None,
             findings: Vec::new(),
             notes: Vec::new(),
@@ -83,11 +88,13 @@ impl Checked {
             run,
             depth,
             named: BTreeSet::new(),
-            ended: false,
+            ended: None,
+            patch: None,
             before: NOTHING_BEFORE.to_owned(),
             checked,
         };
         check.lines();
+        check.patch();
         check.result();
         check.leftovers();
         check.checked
@@ -99,7 +106,10 @@ struct Check<'a> {
     depth: Depth,
     /// Artifacts named so far.
     named: BTreeSet<String>,
-    ended: bool,
+    /// Why it ended, when the last line says so.
+    ended: Option<String>,
+    /// The newest line that tells of `changes.patch`, and what it says.
+    patch: Option<(u64, String)>,
     /// Hash of the line before.
     before: String,
     checked: Checked,
@@ -136,8 +146,15 @@ impl Check<'_> {
         }
         if self.checked.events == 0 {
             self.incomplete(None, "empty", "the record has no line");
-        } else if !self.ended {
+        } else if self.ended.is_none() {
             self.incomplete(None, "no-end", "the record has no `run_end`");
+        }
+    }
+
+    /// A run that went on compared its workspace once more, and wrote another patch.
+    fn patch(&mut self) {
+        if let Some((number, patch)) = self.patch.take() {
+            self.hash_of(Some(number), "changes.patch", &patch, "patch");
         }
     }
 
@@ -147,7 +164,7 @@ impl Check<'_> {
             return self.broken(at, "not-json", "the line is no JSON object");
         };
         match event.get("v").and_then(Value::as_u64) {
-            Some(VERSION) => {}
+            Some(1..=VERSION) => {}
             Some(newer) if newer > VERSION => {
                 self.found(
                     Standing::Newer,
@@ -164,21 +181,32 @@ impl Check<'_> {
         if event.get("prev").and_then(Value::as_str) != Some(self.before.as_str()) {
             self.broken(at, "chain", "`prev` is not the hash of the line before: one of the two was changed");
         }
-        if self.ended {
-            self.broken(at, "after-end", "a line stands behind `run_end`");
-        }
         let text = |key: &str| event.get(key).and_then(Value::as_str);
         let kind = text("type").unwrap_or("");
+        // Only what was cut off goes on, and only by saying so.
+        let resumed = kind == "resume" && self.ended.as_deref().is_none_or(|stop| stop == INTERRUPTED);
+        if self.ended.is_some() && !resumed {
+            self.broken(at, "after-end", "a line stands behind `run_end`");
+        }
         if (number == 1) != (kind == "run_start") {
             self.broken(at, "start", "`run_start` must be the first line and no other");
         }
         match kind {
-            "run_start" => self.start(at, text("run_id"), text("meta_sha256")),
-            "run_end" => self.ended = true,
+            "run_start" => {
+                self.start(at, text("run_id"), text("meta_sha256"));
+                self.artifacts(at, event.get("manifest_artifact"));
+            }
+            "run_end" => self.ended = Some(text("stop").unwrap_or("").to_owned()),
+            "resume" => {
+                self.checked.resumed += 1;
+                self.ended = None;
+                self.patch = None;
+            }
             "collect" => {
-                self.hash_of(at, "changes.patch", text("patch_sha256").unwrap_or(""), "patch");
+                self.patch = Some((number, text("patch_sha256").unwrap_or("").to_owned()));
                 self.artifacts(at, event.get("artifacts"));
             }
+            "tool_result" => self.artifacts(at, event.get("text_artifact")),
             "request" | "response" => self.artifacts(at, event.get("body_sha256")),
             "tool_start" => self.artifacts(at, event.get("stdin_artifact")),
             "tool_end" => self.artifacts(at, event.get("artifacts")),

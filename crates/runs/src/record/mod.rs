@@ -22,10 +22,10 @@ use policy::StopReason;
 use serde::Serialize;
 use serde_json::Value;
 
-pub(crate) use artifact::Spool;
+pub(crate) use artifact::{Spool, remove_halves};
 pub(crate) use chain::Depth;
 pub use chain::{Checked, Finding, Standing};
-pub(crate) use interrupted::end as end_interrupted;
+pub(crate) use interrupted::{Known, end as end_interrupted};
 pub(crate) use read::{events, json};
 use write::Writer;
 
@@ -34,8 +34,8 @@ use crate::manifest::sha256;
 use crate::mask::Mask;
 use crate::{Event, RunError, RunId};
 
-/// Version of the lines of a record.
-pub(crate) const VERSION: u64 = 1;
+/// Version of the lines of a record. 2 brought `resume`, `tool_result` and `manifest_artifact`.
+pub(crate) const VERSION: u64 = 2;
 
 /// What a record needs before anything stands in it: folders, files and a thread that waits for the disk.
 #[derive(Debug)]
@@ -97,18 +97,22 @@ impl Record {
     /// # Errors
     /// [`RunError::Io`]; a record that is already there is never written over.
     pub fn begin(dir: &Path, id: &RunId, mask: Mask, largest: u64, meta: Value) -> Result<Record, RunError> {
-        Record::begin_in(Prepared::new(dir)?, id, mask, largest, meta)
+        Record::begin_in(Prepared::new(dir)?, id, mask, largest, meta, None)
     }
 
-    /// The same where everything is prepared.
+    /// The same where everything is prepared, and with what was taken in, for a run that may have to go on one day.
     pub(crate) fn begin_in(
         prepared: Prepared,
         id: &RunId,
         mask: Mask,
         largest: u64,
         meta: Value,
+        manifest: Option<&[u8]>,
     ) -> Result<Record, RunError> {
         let Prepared { dir, writer, saver } = prepared;
+        // Bounded by `limits.files`, and of no use in parts.
+        let kept = manifest.map(|text| artifact::keep(&dir, &mask.bytes(text), u64::MAX));
+        let manifest_artifact = kept.transpose()?;
         let text = pretty(&dir, &masked(&mask, meta))?;
         let meta = artifact::put_unsaved(&dir, "meta.json", &text)?;
         // The disk takes its time while the first call is already under way.
@@ -130,18 +134,19 @@ impl Record {
             writer: Mutex::new(writer),
             watch: None,
         };
-        record.append(&Event::RunStart { run_id: id.to_string(), meta_sha256: sha256(&text) })?;
+        let (run_id, meta_sha256) = (id.to_string(), sha256(&text));
+        record.append(&Event::RunStart { run_id, meta_sha256, manifest_artifact })?;
         Ok(record)
     }
 
-    /// One that goes on behind lines of a run that is over; what stands in them is masked already.
-    fn over(dir: &Path, writer: Writer) -> Record {
+    /// One that goes on behind lines that are there already.
+    fn behind(dir: &Path, writer: Writer, mask: Mask, largest: u64) -> Record {
         Record {
             saving: Mutex::default(),
             due: AtomicBool::new(false),
             dir: dir.to_owned(),
-            mask: Mask::new([]),
-            largest: u64::MAX,
+            mask,
+            largest,
             writer: Mutex::new(writer),
             watch: None,
         }
@@ -173,6 +178,11 @@ impl Record {
     /// [`RunError::Io`].
     pub fn artifact(&self, bytes: &[u8]) -> Result<String, RunError> {
         artifact::keep(&self.dir, &self.mask.bytes(bytes), self.largest)
+    }
+
+    /// The hash under which a record with this mask and bound keeps these bytes.
+    pub(crate) fn name_of(mask: &Mask, largest: u64, bytes: &[u8]) -> String {
+        sha256(&artifact::fitted(&mask.bytes(bytes), largest))
     }
 
     /// Writes `changes.patch`, masked, and says its hash.
@@ -232,6 +242,11 @@ impl Record {
         &self.mask
     }
 
+    /// Brings what stands in the record to the disk, now.
+    pub(crate) fn settle(&self) -> Result<(), RunError> {
+        self.writer().file()?.sync_data().map_err(RunError::io("save", &self.dir))
+    }
+
     fn writer(&self) -> MutexGuard<'_, Writer> {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -270,8 +285,18 @@ fn masked(mask: &Mask, value: Value) -> Value {
 }
 
 /// Fields that no guest, model or caller fills with words of their own.
-const STRUCTURE: [&str; 8] =
-    ["type", "stop", "run_id", "chain_head", "meta_sha256", "body_sha256", "patch_sha256", "stdin_artifact"];
+const STRUCTURE: [&str; 10] = [
+    "type",
+    "stop",
+    "run_id",
+    "chain_head",
+    "meta_sha256",
+    "body_sha256",
+    "patch_sha256",
+    "stdin_artifact",
+    "manifest_artifact",
+    "text_artifact",
+];
 
 fn is_word(text: &str) -> bool {
     text.len() <= 64 && text.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'z' | b'_'))

@@ -93,7 +93,7 @@ fn every_line_carries_version_number_time_and_the_hash_before() {
     assert_eq!(lines[0]["type"], "run_start");
     assert_eq!(lines[0]["prev"], "0".repeat(64));
     for (i, line) in lines.iter().enumerate() {
-        assert_eq!((&line["v"], &line["seq"]), (&json!(1), &json!(i + 1)));
+        assert_eq!((&line["v"], &line["seq"]), (&json!(2), &json!(i + 1)));
         assert_eq!(line["ts"].as_str().unwrap().len(), "2026-01-01T00:00:00.000Z".len());
     }
     assert_eq!(lines.last().unwrap()["type"], "run_end");

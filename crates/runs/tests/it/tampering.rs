@@ -99,7 +99,7 @@ fn a_record_that_ends_in_the_middle_is_incomplete_not_broken() {
 fn a_newer_version_is_told_and_not_judged() {
     let w = Written::begin(Mask::new([]));
     let path = w.dir.join("events.jsonl");
-    let text = fs::read_to_string(&path).unwrap().replace("\"v\":1", "\"v\":2");
+    let text = fs::read_to_string(&path).unwrap().replace("\"v\":2", "\"v\":3");
     fs::write(&path, text).unwrap();
     assert_eq!(judged(&w).0, Standing::Newer);
 }

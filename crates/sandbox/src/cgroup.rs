@@ -1,14 +1,23 @@
-//! Limits of the kernel's control groups, where the executor may make one: v2 if its controllers are there, v1
-//! otherwise, none where neither is ours. What is missing is told, never assumed.
+//! Limits of the kernel's control groups, where the executor may make one. What is missing is told, never assumed.
+//!
+//! Where groups go, and by which version, is found in `place.rs`; the leaf that v2 asks for is `leaf.rs`; here are the
+//! groups of one sandbox.
+
+mod leaf;
+mod place;
 
 use std::fs;
 use std::io::{self, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rustix::fs::{Mode, OFlags};
+
 use crate::launch::{Backend, Bounds, CgroupSeen, Counters, Held};
-use crate::{machine, sys};
+use crate::machine;
+
+pub(crate) use place::Places;
 
 const CONTROLLERS: [&str; 3] = ["memory", "pids", "cpu"];
 /// Microseconds of one accounting period, the kernel's default.
@@ -18,14 +27,30 @@ const YOUNG: Duration = Duration::from_secs(2);
 /// Prefix of every group of ours, so that leftovers can be told.
 const PREFIX: &str = "oubliette-";
 
+/// Which of the kernel's two kinds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Version {
+    V1,
+    V2,
+}
+
 /// The groups of one sandbox; removed by [`Cgroup::remove`].
 #[derive(Debug, Default)]
 pub(crate) struct Cgroup {
-    version: &'static str,
-    /// Controller and folder; one folder for all of them in v2.
-    folders: Vec<(&'static str, PathBuf)>,
-    missing: Vec<String>,
+    name: String,
+    groups: Vec<Group>,
+    missing: Vec<(&'static str, String)>,
     doors: Vec<OwnedFd>,
+    /// The folder of v2, into which a new process can be started.
+    start: Option<OwnedFd>,
+}
+
+/// Where one controller holds; v2 has one folder for all of them.
+#[derive(Debug)]
+struct Group {
+    version: Version,
+    controller: &'static str,
+    folder: PathBuf,
 }
 
 /// Open `tasks` files of the groups of v1. To move another process the kernel stops forks and exits of the whole
@@ -39,58 +64,52 @@ impl Doors {
     }
 }
 
-/// Where groups may be made: per controller, the folder of the executor's own group.
-#[derive(Debug)]
-pub(crate) struct Own {
-    version: &'static str,
-    controller: &'static str,
-    folder: PathBuf,
-}
-
 impl Cgroup {
     /// Makes the groups of a sandbox and sets its limits. Never fails: what could not be had is told.
-    pub(crate) fn make(own: &[Own], id: u64, backend: &Backend, bounds: &Bounds) -> Cgroup {
+    pub(crate) fn make(places: &Places, id: u64, backend: &Backend, bounds: &Bounds) -> Cgroup {
         let mut bounds = bounds.clone();
         if let Backend::Microvm { .. } = backend {
             // The machine's memory is the guest's; the monitor needs some of its own.
             bounds.memory = bounds.memory.saturating_add(machine::MONITOR_MEMORY);
         }
-        let bounds = &bounds;
-        let name = format!("{PREFIX}{}-{id}", std::process::id());
-        let mut group = Cgroup::default();
-        for own in own {
-            let folder = own.folder.join(&name);
-            let made = match fs::create_dir(&folder) {
-                Err(e) if e.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-                other => other,
-            };
-            match made
-                .and_then(|()| {
-                    limit(own.version, own.controller, &folder, bounds, most_processes(backend, bounds))
-                })
-                .and_then(|()| door(own.version, &folder))
-            {
-                Ok(door) => {
-                    group.version = own.version;
-                    group.doors.extend(door);
-                    group.folders.push((own.controller, folder));
+        let processes = most_processes(backend, &bounds);
+        let own_name = format!("{PREFIX}{}-{id}", std::process::id());
+        let mut made = Cgroup { name: places.name(), missing: places.missing.clone(), ..Cgroup::default() };
+        for own in &places.own {
+            let folder = own.folder.join(&own_name);
+            let shared = made.groups.iter().any(|g| g.folder == folder);
+            let fresh = if shared { Ok(()) } else { fresh(own.version, &folder) };
+            let set = fresh
+                .and_then(|()| limit(own.version, own.controller, &folder, &bounds, processes))
+                .and_then(|()| made.open(own.version, &folder));
+            match set {
+                Ok(()) => {
+                    made.groups.push(Group { version: own.version, controller: own.controller, folder })
                 }
                 Err(e) => {
-                    group.missing.push(format!("{}: {}", own.controller, e.kind()));
+                    made.missing.push((own.controller, kind_word(&e)));
                     // A group without its limit is of no use; one shared with others is kept.
-                    if !group.folders.iter().any(|(_, f)| *f == folder) {
+                    if !shared {
                         drop(fs::remove_dir(&folder));
                     }
                 }
             }
         }
-        for controller in CONTROLLERS {
-            let told = |m: &String| m.starts_with(controller);
-            if !group.holds(controller) && !group.missing.iter().any(told) {
-                group.missing.push(format!("{controller}: no such controller here"));
+        made
+    }
+
+    /// Opens the way in.
+    fn open(&mut self, version: Version, folder: &Path) -> io::Result<()> {
+        match version {
+            Version::V1 => {
+                self.doors.push(fs::OpenOptions::new().write(true).open(folder.join("tasks"))?.into());
+            }
+            Version::V2 => {
+                let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+                self.start = Some(rustix::fs::open(folder, flags, Mode::empty())?);
             }
         }
-        group
+        Ok(())
     }
 
     /// What it holds of what could be held otherwise.
@@ -100,34 +119,53 @@ impl Cgroup {
 
     /// Whether a limit of this controller is in force.
     fn holds(&self, controller: &str) -> bool {
-        self.folders.iter().any(|(name, _)| *name == controller)
+        self.groups.iter().any(|group| group.controller == controller)
     }
 
-    /// The ways in for a new process that goes in by itself, taken; none where it must be put in.
+    /// The ways in for a new process that goes in by itself, taken; none where it is started in it or put in.
     pub(crate) fn doors(&mut self) -> Doors {
         Doors(std::mem::take(&mut self.doors))
     }
 
-    /// Puts a process in that has no doors; its children follow.
+    /// The group that a new process can be started in, which costs no stop of the machine's forks.
+    pub(crate) fn start(&self) -> Option<BorrowedFd<'_>> {
+        self.start.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Puts a process in that was not started there; its children follow.
     pub(crate) fn enter(&self, pid: i32) -> io::Result<()> {
-        if self.version != "v1" {
-            for (_, folder) in &self.folders {
-                fs::write(folder.join("cgroup.procs"), pid.to_string())?;
-            }
+        match self.v2() {
+            Some(folder) => fs::write(folder.join("cgroup.procs"), pid.to_string()),
+            None => Ok(()),
         }
-        Ok(())
+    }
+
+    /// Kills all that is in it by one write, however it forks. Only v2 can (Linux 5.14), and nobody relies on it
+    /// alone.
+    pub(crate) fn kill(&self) {
+        if let Some(folder) = self.v2() {
+            // Never made where the kernel has none.
+            let file = fs::OpenOptions::new().write(true).open(folder.join("cgroup.kill"));
+            file.and_then(|mut file| file.write_all(b"1")).ok();
+        }
+    }
+
+    fn v2(&self) -> Option<&Path> {
+        self.groups.iter().find(|group| group.version == Version::V2).map(|group| group.folder.as_path())
     }
 
     /// The kernel's kill counters.
     pub(crate) fn counters(&self) -> Counters {
         let mut counters = Counters::default();
-        for (controller, folder) in &self.folders {
-            match *controller {
-                "memory" => {
-                    let file = if self.version == "v2" { "memory.events" } else { "memory.oom_control" };
-                    counters.oom_kills = value(&folder.join(file), "oom_kill");
+        for Group { version, controller, folder } in &self.groups {
+            match (*controller, version) {
+                ("memory", Version::V1) => {
+                    counters.oom_kills = value(&folder.join("memory.oom_control"), "oom_kill");
                 }
-                "pids" => counters.forks_refused = value(&folder.join("pids.events"), "max"),
+                ("memory", Version::V2) => {
+                    counters.oom_kills = value(&folder.join("memory.events"), "oom_kill");
+                }
+                ("pids", _) => counters.forks_refused = value(&folder.join("pids.events"), "max"),
                 _ => {}
             }
         }
@@ -137,9 +175,9 @@ impl Cgroup {
     /// What is in force, for the report.
     pub(crate) fn seen(&self) -> CgroupSeen {
         CgroupSeen {
-            version: self.version.to_owned(),
-            controllers: self.folders.iter().map(|(name, _)| (*name).to_owned()).collect(),
-            missing: self.missing.join(", "),
+            name: if self.groups.is_empty() { String::new() } else { self.name.clone() },
+            controllers: self.groups.iter().map(|group| group.controller.to_owned()).collect(),
+            missing: self.missing.iter().map(|(c, why)| ((*c).to_owned(), why.clone())).collect(),
         }
     }
 
@@ -147,7 +185,7 @@ impl Cgroup {
     pub(crate) fn remove(&mut self) -> io::Result<()> {
         let mut last = Ok(());
         // What is still busy is kept, for another try.
-        self.folders.retain(|(_, folder)| match fs::remove_dir(folder) {
+        self.groups.retain(|group| match fs::remove_dir(&group.folder) {
             Err(e) if e.kind() != io::ErrorKind::NotFound => {
                 last = Err(e);
                 true
@@ -159,8 +197,8 @@ impl Cgroup {
 }
 
 /// Removes empty groups that a forker left which was killed before it could. Those in use cannot be removed.
-pub(crate) fn sweep(own: &[Own]) {
-    for own in own {
+pub(crate) fn sweep(places: &Places) {
+    for own in &places.own {
         let Ok(dir) = fs::read_dir(&own.folder) else { continue };
         for entry in dir.flatten() {
             let name = entry.file_name();
@@ -181,9 +219,31 @@ fn maker(name: &str) -> Option<u32> {
     name.strip_prefix(PREFIX)?.split_once('-')?.0.parse().ok()
 }
 
-fn door(version: &str, folder: &Path) -> io::Result<Option<OwnedFd>> {
-    let open = || Ok(fs::OpenOptions::new().write(true).open(folder.join("tasks"))?.into());
-    (version == "v1").then(open).transpose()
+/// A new group, that processes can be in.
+fn fresh(version: Version, folder: &Path) -> io::Result<()> {
+    match fs::create_dir(folder) {
+        // Left by a dead forker that had our number.
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+            fs::remove_dir(folder)?;
+            fs::create_dir(folder)?;
+        }
+        other => other?,
+    }
+    match version {
+        Version::V1 => Ok(()),
+        Version::V2 => match fs::read_to_string(folder.join("cgroup.type"))?.trim() {
+            "domain" => Ok(()),
+            other => Err(io::Error::other(format!("its groups are of the type `{other}`"))),
+        },
+    }
+}
+
+/// An error of the system's in the words of its kind; one of our own as it is.
+fn kind_word(e: &io::Error) -> String {
+    match e.raw_os_error() {
+        Some(_) => e.kind().to_string(),
+        None => e.to_string(),
+    }
 }
 
 /// What the pids controller is set to.
@@ -199,22 +259,28 @@ fn most_processes(backend: &Backend, bounds: &Bounds) -> u64 {
     }
 }
 
-fn limit(version: &str, controller: &str, folder: &Path, bounds: &Bounds, processes: u64) -> io::Result<()> {
+fn limit(
+    version: Version,
+    controller: &str,
+    folder: &Path,
+    bounds: &Bounds,
+    processes: u64,
+) -> io::Result<()> {
     let quota = u64::from(bounds.cores) * PERIOD_US;
     let set = |file: &str, value: String| fs::write(folder.join(file), value);
     match (version, controller) {
-        ("v2", "memory") => {
+        (Version::V2, "memory") => {
             set("memory.max", bounds.memory.to_string())?;
             // Without swap where there is any: a kernel without swap accounting has no such file.
             optional(set("memory.swap.max", "0".to_owned()))
         }
-        (_, "memory") => {
+        (Version::V1, "memory") => {
             set("memory.limit_in_bytes", bounds.memory.to_string())?;
             optional(set("memory.memsw.limit_in_bytes", bounds.memory.to_string()))
         }
         (_, "pids") => set("pids.max", processes.to_string()),
-        ("v2", _) => set("cpu.max", format!("{quota} {PERIOD_US}")),
-        _ => {
+        (Version::V2, _) => set("cpu.max", format!("{quota} {PERIOD_US}")),
+        (Version::V1, _) => {
             set("cpu.cfs_period_us", PERIOD_US.to_string())?;
             set("cpu.cfs_quota_us", quota.to_string())
         }
@@ -234,105 +300,17 @@ fn value(file: &Path, name: &str) -> u64 {
     text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok()).unwrap_or(0)
 }
 
-/// Where the groups of sandboxes may be made.
-pub(crate) fn own_groups() -> Vec<Own> {
-    let groups = sys::text("/proc/self/cgroup").unwrap_or_default();
-    let mounts = sys::text("/proc/self/mountinfo").unwrap_or_default();
-    find(&groups, &mounts)
-}
-
-/// Matches `/proc/self/cgroup` with the mounts: `(controller, folder)` of our own group.
-fn find(groups: &str, mounts: &str) -> Vec<Own> {
-    let mut found = Vec::new();
-    for controller in CONTROLLERS {
-        let v1 = groups.lines().find_map(|line| {
-            let mut parts = line.splitn(3, ':').skip(1);
-            let controllers = parts.next()?;
-            let path = parts.next()?;
-            controllers.split(',').any(|c| c == controller).then_some(path)
-        });
-        let own = match v1 {
-            Some(path) => mount_point(mounts, "cgroup", Some(controller))
-                .map(|(root, at)| ("v1", beneath(&at, &root, path))),
-            None => {
-                let path = groups.lines().find_map(|line| line.strip_prefix("0::"));
-                path.zip(mount_point(mounts, "cgroup2", None))
-                    .map(|(path, (root, at))| ("v2", beneath(&at, &root, path)))
-                    .filter(|(_, folder)| delegated(folder, controller))
-            }
-        };
-        if let Some((version, folder)) = own {
-            found.push(Own { version, controller, folder });
-        }
-    }
-    found
-}
-
-/// Root and mount point of a cgroup file system in mountinfo's own format.
-fn mount_point(mounts: &str, kind: &str, option: Option<&str>) -> Option<(String, PathBuf)> {
-    mounts.lines().find_map(|line| {
-        let (left, right) = line.split_once(" - ")?;
-        let mut right = right.split(' ');
-        if right.next()? != kind {
-            return None;
-        }
-        let options = right.nth(1)?;
-        if option.is_some_and(|o| !options.split(',').any(|have| have == o)) {
-            return None;
-        }
-        let mut left = left.split(' ').skip(3);
-        Some((left.next()?.to_owned(), PathBuf::from(left.next()?)))
-    })
-}
-
-fn beneath(mount: &Path, root: &str, path: &str) -> PathBuf {
-    let relative = path.strip_prefix(root).unwrap_or(path).trim_start_matches('/');
-    mount.join(relative)
-}
-
-/// In v2 children get a controller only where their parent hands it down.
-fn delegated(folder: &Path, controller: &str) -> bool {
-    let has = |file: &str| {
-        fs::read_to_string(folder.join(file))
-            .is_ok_and(|text| text.split_whitespace().any(|c| c == controller))
-    };
-    has("cgroup.subtree_control")
-        || (has("cgroup.controllers")
-            && fs::write(folder.join("cgroup.subtree_control"), format!("+{controller}")).is_ok())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const MOUNTS: &str = "\
-30 25 0:26 / /sys/fs/cgroup/memory rw,nosuid shared:9 - cgroup cgroup rw,memory
-31 25 0:27 / /sys/fs/cgroup/cpu rw,nosuid shared:9 - cgroup cgroup rw,cpu
-32 25 0:28 /docker/abc /sys/fs/cgroup/pids rw,nosuid shared:9 - cgroup cgroup rw,pids
-";
-
-    #[test]
-    fn the_own_group_of_each_v1_controller_is_found_also_in_a_container() {
-        let groups = "9:memory:/a/b\n8:cpu:/\n7:pids:/docker/abc/x\n0::/\n";
-        let found = find(groups, MOUNTS);
-        let folders: Vec<_> =
-            found.iter().map(|o| (o.version, o.controller, o.folder.to_str().unwrap())).collect();
-        assert_eq!(
-            folders,
-            [
-                ("v1", "memory", "/sys/fs/cgroup/memory/a/b"),
-                ("v1", "pids", "/sys/fs/cgroup/pids/x"),
-                ("v1", "cpu", "/sys/fs/cgroup/cpu/"),
-            ]
-        );
-    }
 
     #[test]
     fn a_group_that_is_busy_once_is_removed_the_next_time() {
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path().join("group");
         fs::create_dir_all(folder.join("busy")).unwrap();
-        let mut group = Cgroup { folders: vec![("pids", folder.clone())], ..Cgroup::default() };
+        let group = Group { version: Version::V1, controller: "pids", folder: folder.clone() };
+        let mut group = Cgroup { groups: vec![group], ..Cgroup::default() };
         assert!(group.remove().is_err());
         fs::remove_dir(folder.join("busy")).unwrap();
         group.remove().unwrap();
@@ -340,8 +318,10 @@ mod tests {
     }
 
     #[test]
-    fn no_group_is_invented_where_nothing_is_mounted() {
-        assert!(find("9:memory:/a\n", "").is_empty());
-        assert!(find("", MOUNTS).is_empty());
+    fn only_names_of_ours_tell_their_maker() {
+        assert_eq!(maker("oubliette-12-3"), Some(12));
+        for other in ["oubliette-executor-12", "oubliette-12", "system.slice", "oubliette--1"] {
+            assert_eq!(maker(other), None, "{other}");
+        }
     }
 }

@@ -13,9 +13,10 @@ use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::Pid;
 use rustix::thread::Gid;
 
-use crate::cgroup::{self, Cgroup};
+use crate::cgroup::{self, Cgroup, Places};
 use crate::confined::{self, Scratch};
 use crate::inside::{self, Taken};
 use crate::launch::{BASE_ID, Backend, Bounds, GUEST_ID, ID_COUNT, Launch, MONITOR_ID, owns_ids};
@@ -72,7 +73,7 @@ struct Forker {
     socket: OwnedFd,
     children: OwnedFd,
     boxes: BTreeMap<u64, Child>,
-    groups: Vec<cgroup::Own>,
+    places: Places,
     /// The host's system, looked at while nobody asked for anything yet, and when that was.
     survey: Option<(Survey, Instant)>,
     /// Something was asked already.
@@ -102,6 +103,7 @@ enum Hold {
 impl Child {
     /// Asks for its end; reaping says when. It may have ended by itself.
     fn end(&mut self) {
+        self.cgroup.kill();
         match &self.hold {
             Hold::Kill => drop(sys::kill(self.pid, libc::SIGKILL)),
             Hold::Life(_) => self.hold = Hold::LetGo,
@@ -113,12 +115,12 @@ impl Child {
 impl Forker {
     fn new() -> io::Result<Forker> {
         let socket = io::stdin().as_fd().try_clone_to_owned()?;
-        let groups = cgroup::own_groups();
+        let places = Places::find(executor(&socket));
         Ok(Forker {
             socket,
             children: sys::child_signals()?,
             boxes: BTreeMap::new(),
-            groups,
+            places,
             survey: None,
             asked: false,
             swept: false,
@@ -136,7 +138,7 @@ impl Forker {
                 // Whoever asks for a sandbox does not wait for this: while the first one runs is time enough.
                 Ok(0) => {
                     self.swept = true;
-                    cgroup::sweep(&self.groups);
+                    cgroup::sweep(&self.places);
                     continue;
                 }
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
@@ -216,12 +218,12 @@ impl Forker {
             set_groups(&groups).map_err(during("set the groups"))?;
         }
         // Behind everything that may fail without it: a group without a sandbox would stay until the end.
-        let mut cgroup = Cgroup::make(&self.groups, launch.id, &launch.backend, &launch.bounds);
+        let mut cgroup = Cgroup::make(&self.places, launch.id, &launch.backend, &launch.bounds);
         let held = cgroup.held();
         let doors = cgroup.doors();
         let bounds = Bounds { weigh: !held.memory, tally: !held.processes, ..launch.bounds.clone() };
         let launch = &Launch { bounds, ..launch.clone() };
-        let cloned = sys::clone_into(if confined { 0 } else { sys::NAMESPACES });
+        let (cloned, put_in) = clone(if confined { 0 } else { sys::NAMESPACES }, &cgroup);
         if !groups.is_empty() && !matches!(cloned, Ok(Fork::Child)) {
             set_groups(&[]).map_err(during("set the groups"))?;
         }
@@ -254,7 +256,9 @@ impl Forker {
         let mapped = if confined { Ok(()) } else { write_maps(pid, ids) };
         let prepared = mapped
             .map_err(during("map the ids"))
-            .and_then(|()| cgroup.enter(pid).map_err(during("enter the cgroup")))
+            .and_then(
+                |()| if put_in { Ok(()) } else { cgroup.enter(pid).map_err(during("enter the cgroup")) },
+            )
             .and_then(|()| match go_write.write_all(b"+") {
                 // It ended already, and says why.
                 Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
@@ -314,7 +318,7 @@ impl Forker {
     /// The executor is gone: nothing of its sandboxes may stay.
     fn end(&mut self) -> io::Result<()> {
         if !self.swept {
-            cgroup::sweep(&self.groups);
+            cgroup::sweep(&self.places);
         }
         self.boxes.values_mut().for_each(Child::end);
         while sys::reap(true).is_some() {}
@@ -323,6 +327,7 @@ impl Forker {
         }
         // And the private folders.
         self.boxes.clear();
+        self.places.leave();
         Ok(())
     }
 }
@@ -334,6 +339,30 @@ fn survey() -> Option<Survey> {
     }
     set_groups(&[]).ok()?;
     sys::with_file_ids(BASE_ID + GUEST_ID, Survey::of_host).ok()
+}
+
+/// The process that started this one, as long as it lives: with it the other end of the socket is gone, and whose child
+/// this is then nobody knows.
+fn executor(socket: &OwnedFd) -> Option<Pid> {
+    const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let parent = rustix::process::getppid();
+    let mut fds = [PollFd::new(socket, PollFlags::empty())];
+    match poll(&mut fds, Some(&NOW)) {
+        Ok(0) => parent,
+        Ok(_) | Err(_) => None,
+    }
+}
+
+/// Starts a process in its cgroup where the kernel can (v2, since 5.7), which is far quicker than to move it there;
+/// else beside it. Whether it is in.
+fn clone(namespaces: u64, cgroup: &Cgroup) -> (io::Result<Fork>, bool) {
+    if let Some(group) = cgroup.start()
+        && let Ok(fork) = sys::clone_into_group(namespaces, group)
+    {
+        return (Ok(fork), true);
+    }
+    // What was refused is refused again, or told when the process is moved.
+    (sys::clone_into(namespaces), false)
 }
 
 /// Limits that the executor was started with; a guest that cannot even fork is better not begun.
@@ -383,6 +412,8 @@ fn remove_patiently(cgroup: &mut Cgroup) {
     for attempt in 0..250 {
         match cgroup.remove() {
             Ok(()) => return,
+            // A sentinel that did not die by us could not end the others.
+            Err(_) if attempt == 0 => cgroup.kill(),
             Err(_) if attempt < 50 => std::thread::yield_now(),
             Err(_) => std::thread::sleep(Duration::from_millis(1)),
         }

@@ -122,12 +122,40 @@ pub(crate) struct Bounds {
 /// What cgroup limits a sandbox has.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct CgroupSeen {
-    /// `v1`, `v2` or empty.
-    pub(crate) version: String,
+    /// The back end (`cgroup v2 (delegated)`), or empty.
+    pub(crate) name: String,
     /// Controllers that hold a limit.
     pub(crate) controllers: Vec<String>,
-    /// Why others do not.
-    pub(crate) missing: String,
+    /// The others, and why each does not.
+    pub(crate) missing: Vec<(String, String)>,
+}
+
+impl CgroupSeen {
+    pub(crate) fn has(&self, controller: &str) -> bool {
+        self.controllers.iter().any(|c| c == controller)
+    }
+
+    /// Why a controller holds no limit.
+    pub(crate) fn why(&self, controller: &str) -> &str {
+        self.missing.iter().find(|(c, _)| c == controller).map_or("", |(_, why)| why)
+    }
+
+    /// What is missing, equal reasons once.
+    pub(crate) fn lacks(&self) -> String {
+        let mut told: Vec<(String, &str)> = Vec::new();
+        for (controller, why) in &self.missing {
+            match told.iter_mut().find(|(_, told)| told == why) {
+                Some((controllers, _)) => {
+                    controllers.push_str(", ");
+                    controllers.push_str(controller);
+                }
+                None => told.push((controller.clone(), why)),
+            }
+        }
+        let told: Vec<String> =
+            told.into_iter().map(|(controllers, why)| format!("{controllers}: {why}")).collect();
+        told.join("; ")
+    }
 }
 
 /// Which bounds a cgroup holds; the others need another holder.

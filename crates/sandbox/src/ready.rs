@@ -423,11 +423,26 @@ fn crashes(hello: &Hello) -> Layer {
     }
 }
 
+/// By what bounds are held, by the name of its back end.
+fn groups(seen: &CgroupSeen) -> Layer {
+    let held = format!("{}: {}", seen.name, seen.controllers.join(", "));
+    match (seen.name.is_empty(), seen.missing.is_empty()) {
+        (true, _) => Layer {
+            name: "groups",
+            state: LayerState::None,
+            detail: format!("no cgroup, but rlimits and init's own adding up ({})", seen.lacks()),
+        },
+        (false, true) => layer("groups", true, held),
+        (false, false) => part("groups", format!("{held}; no cgroup for the rest ({})", seen.lacks())),
+    }
+}
+
 fn limits(tier: Tier, seen: &Outside, bounds: &Bounds, hello: &Hello) -> Vec<Layer> {
-    let has = |name: &str| seen.cgroup.controllers.iter().any(|c| c == name);
-    let by = format!("cgroup {}", seen.cgroup.version);
+    let has = |name: &str| seen.cgroup.has(name);
+    let by = &seen.cgroup.name;
     let memory = bounds.memory >> 20;
-    let mut layers = vec![if has("memory") {
+    let mut layers = vec![groups(&seen.cgroup)];
+    layers.push(if has("memory") {
         layer("memory", true, format!("{memory} MiB by {by}"))
     } else {
         part(
@@ -435,10 +450,10 @@ fn limits(tier: Tier, seen: &Outside, bounds: &Bounds, hello: &Hello) -> Vec<Lay
             format!(
                 "{memory} MiB of all processes together, added up by init every 100 ms, what came in between is \
                  not held: no cgroup ({})",
-                seen.cgroup.missing
+                seen.cgroup.why("memory")
             ),
         )
-    }];
+    });
     // What the executor was allowed itself may be less than a guest is promised.
     let fewer = tier != Tier::Gvisor && hello.processes_limit < u64::from(bounds.processes);
     layers.push(match (tier, has("pids")) {
@@ -477,7 +492,11 @@ fn limits(tier: Tier, seen: &Outside, bounds: &Bounds, hello: &Hello) -> Vec<Lay
     } else {
         part(
             "cores",
-            format!("{} by affinity, shared with others: no cgroup ({})", bounds.cores, seen.cgroup.missing),
+            format!(
+                "{} by affinity, shared with others: no cgroup ({})",
+                bounds.cores,
+                seen.cgroup.why("cpu")
+            ),
         )
     });
     layers.push(layer("cpu", true, format!("{} s for each process by rlimit", bounds.cpu_s)));
@@ -495,14 +514,14 @@ fn limits(tier: Tier, seen: &Outside, bounds: &Bounds, hello: &Hello) -> Vec<Lay
 
 /// Bounds that are the machine's own size, or its kernel's.
 fn machine_limits(seen: &Outside, hello: &Hello, bounds: &Bounds) -> Vec<Layer> {
-    let by_group = seen.cgroup.controllers.iter().any(|c| c == "memory");
-    let monitor = if by_group {
-        format!("; its monitor by cgroup {}", seen.cgroup.version)
+    let monitor = if seen.cgroup.has("memory") {
+        format!("; its monitor by {}", seen.cgroup.name)
     } else {
-        format!("; its monitor by nothing more: no cgroup ({})", seen.cgroup.missing)
+        format!("; its monitor by nothing more: no cgroup ({})", seen.cgroup.why("memory"))
     };
     let memory = format!("the machine has {} MiB{monitor}", bounds.memory >> 20);
     vec![
+        groups(&seen.cgroup),
         layer("memory", true, memory),
         layer(
             "processes",

@@ -166,7 +166,8 @@ pub(crate) fn of_weak_layer(tier: Tier, layer: &Layer) -> Option<String> {
     }
     let by_group = layer.detail.contains("no cgroup");
     let text = match layer.name {
-        "memory" | "cores" if by_group => cgroup(&kernel),
+        // Memory and cores are weaker by the same reason.
+        "groups" if by_group => cgroup(&layer.detail, rustix::process::geteuid().is_root(), &kernel),
         "crashes" => "start it with `ulimit -Hc unlimited` (in a container: `--ulimit core=-1`), or set a \
             `kernel.core_pattern` that is no pipe"
             .to_owned(),
@@ -182,12 +183,27 @@ pub(crate) fn of_weak_layer(tier: Tier, layer: &Layer) -> Option<String> {
     Some(text)
 }
 
-/// What would let limits be set by group.
-fn cgroup(read: Read<'_>) -> String {
+/// What would let limits be set by group; the words are those of `cgroup/`.
+fn cgroup(why: &str, root: bool, read: Read<'_>) -> String {
+    let user = if root { "" } else { "--user " };
+    if why.contains("was not given it") {
+        return format!(
+            "let systemd hand every controller down: `Delegate=cpu cpuset io memory pids` under `[Service]`{}, and \
+             start it as before; in a container give it a /sys/fs/cgroup of its own with all of them",
+            if root { " of the unit" } else { " by `systemctl edit user@.service`" }
+        );
+    }
+    if why.contains("other process") {
+        return format!(
+            "start it in a group of its own: `systemd-run {user}--scope -p Delegate=yes -- oubliette ...` (a service: \
+             `Delegate=yes`, and nothing beside it; in a container let it be the first process, without `--init`)"
+        );
+    }
     if !read("/sys/fs/cgroup/cgroup.controllers").is_empty() {
-        return "let systemd delegate a group: `systemd-run --user --scope -p Delegate=yes -- oubliette ...` (a \
-                service: `Delegate=yes`); in a container give it a /sys/fs/cgroup of its own that it can write"
-            .to_owned();
+        return format!(
+            "let systemd delegate a group: `systemd-run {user}--scope -p Delegate=yes -- oubliette ...` (a \
+             service: `Delegate=yes`); in a container give it a /sys/fs/cgroup of its own that it can write"
+        );
     }
     "groups of cgroup v1 are root's: run the executor as root, or give its user a group of each of memory, pids \
      and cpu"
@@ -241,10 +257,21 @@ mod tests {
     }
 
     #[test]
-    fn the_way_to_a_delegated_group_depends_on_the_version() {
+    fn the_way_to_a_group_depends_on_version_user_and_reason() {
         let v2 = [("/sys/fs/cgroup/cgroup.controllers", "memory pids")];
-        assert!(cgroup(&with(&v2)).contains("Delegate=yes"));
-        assert!(cgroup(&with(&[])).contains("cgroup v1"));
+        let scope = "`systemd-run --scope -p Delegate=yes -- oubliette ...`";
+        let user_scope = "`systemd-run --user --scope -p Delegate=yes -- oubliette ...`";
+        for (why, root, named) in [
+            ("permission denied", false, user_scope),
+            ("permission denied", true, scope),
+            ("2 other processes are in the group", false, user_scope),
+            ("2 other processes are in the group", true, scope),
+            ("cpu: this group was not given it", false, "systemctl edit user@.service"),
+        ] {
+            let told = cgroup(why, root, &with(&v2));
+            assert!(told.contains(named), "{why} {root}: {told}");
+        }
+        assert!(cgroup("permission denied", false, &with(&[])).contains("cgroup v1"));
     }
 
     #[test]

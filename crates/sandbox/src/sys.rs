@@ -3,7 +3,7 @@
 
 use std::ffi::{CStr, CString};
 use std::io::{self, Read};
-use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 
 use crate::{Ended, Usage};
@@ -44,6 +44,20 @@ fn check(result: i64) -> io::Result<i64> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
+/// Starts a process in new namespaces and in a cgroup (of v2). Only for single-threaded callers.
+pub(crate) fn clone_into_group(namespaces: u64, group: BorrowedFd<'_>) -> io::Result<Fork> {
+    const INTO_CGROUP: u64 = 0x2_0000_0000;
+    let args = CloneArgs {
+        flags: namespaces | INTO_CGROUP,
+        exit_signal: u64::try_from(libc::SIGCHLD).unwrap_or_default(),
+        cgroup: u64::try_from(group.as_raw_fd()).unwrap_or_default(),
+        ..Default::default()
+    };
+    // SAFETY: as below; the descriptor is borrowed for the call.
+    let pid = check(unsafe { libc::syscall(libc::SYS_clone3, &raw const args, size_of::<CloneArgs>()) })?;
+    Ok(side(pid))
+}
+
 /// Starts a process in new namespaces; with 0, a plain fork. Only for single-threaded callers.
 pub(crate) fn clone_into(namespaces: u64) -> io::Result<Fork> {
     let args = CloneArgs {
@@ -62,10 +76,14 @@ pub(crate) fn clone_into(namespaces: u64) -> io::Result<Fork> {
         }
         other => other?,
     };
-    Ok(match i32::try_from(pid).unwrap_or(i32::MAX) {
+    Ok(side(pid))
+}
+
+fn side(pid: i64) -> Fork {
+    match i32::try_from(pid).unwrap_or(i32::MAX) {
         0 => Fork::Child,
         pid => Fork::Parent(pid),
-    })
+    }
 }
 
 /// Forks. Only for single-threaded callers.

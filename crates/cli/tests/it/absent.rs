@@ -61,7 +61,7 @@ fn r52_doctor_says_what_would_make_a_weak_layer_whole() {
     // Without machines, which take long to emulate and are not what is asked here.
     let quick = ["mounts", "cover:/usr/bin/qemu-system-x86_64"];
     let told = without(&place, &[&quick[..], &["cover:/sys/fs/cgroup"]].concat(), &["doctor"]);
-    assert!(told.out.contains("more of memory: "), "{}", told.out);
+    assert!(told.out.contains("more of groups: "), "{}", told.out);
     let told = without(&place, &[&quick[..], &["answer:444:1:3"]].concat(), &["doctor"]);
     assert!(
         told.out.contains("part  version 3 of an older kernel, without ioctl of devices"),

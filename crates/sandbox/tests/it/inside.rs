@@ -93,6 +93,7 @@ impl Inside {
         let mut plan = plan(tier, &workspace);
         change(&mut plan);
         let running = runtime.block_on(async { plan.ready(&host).await.unwrap().start() });
+        held_by_what_was_said(running.report());
         Inside { runtime, running: Some(running), host, tier, folder, reference: false }
     }
 
@@ -184,6 +185,14 @@ impl Inside {
         let running = self.running.take()?;
         Some(self.runtime.block_on(running.destroy()))
     }
+}
+
+/// Where scripts/cgroup-v2 says by which back end bounds are held, no claim passes by another one.
+fn held_by_what_was_said(report: &Report) {
+    #[expect(clippy::disallowed_methods, reason = "scripts/cgroup-v2 says what machine it made")]
+    let Ok(said) = std::env::var("OUBLIETTE_TEST_GROUPS") else { return };
+    let groups = report.layers.iter().find(|l| l.name == "groups").unwrap();
+    assert_eq!(groups.detail, said);
 }
 
 /// Makes a file or folder the guest's, as an import does.

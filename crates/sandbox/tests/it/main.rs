@@ -7,6 +7,7 @@ mod bounds;
 mod calls;
 mod confined;
 mod files;
+mod groups;
 mod hiding;
 mod inside;
 mod limits;

@@ -14,21 +14,30 @@ pub(crate) struct Inventory {
 }
 
 pub(crate) fn inventory(forker: Option<u32>) -> Inventory {
-    let mut groups = BTreeSet::new();
-    for controller in ["memory", "pids", "cpu", "unified", ""] {
-        let Ok(dir) = fs::read_dir(format!("/sys/fs/cgroup/{controller}")) else { continue };
-        for entry in dir.flatten() {
-            let name = entry.file_name().to_string_lossy().into_owned();
-            if forker.is_some_and(|pid| name.starts_with(&format!("oubliette-{pid}-"))) {
-                groups.insert(format!("{controller}/{name}"));
-            }
-        }
-    }
     Inventory {
         mounts: fs::read_to_string("/proc/self/mounts").unwrap().lines().count(),
-        groups,
+        groups: forker.map(groups).unwrap_or_default(),
         children: forker.map(descendants).unwrap_or_default(),
     }
+}
+
+/// Groups of a forker's sandboxes, wherever they were made.
+fn groups(forker: u32) -> BTreeSet<String> {
+    let (top, prefix) = ("/sys/fs/cgroup/", format!("oubliette-{forker}-"));
+    let mut found = BTreeSet::new();
+    let mut open = vec![std::path::PathBuf::from(top)];
+    while let Some(folder) = open.pop() {
+        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+            if !entry.file_type().is_ok_and(|t| t.is_dir()) {
+                continue;
+            }
+            if entry.file_name().to_string_lossy().starts_with(&prefix) {
+                found.insert(entry.path().display().to_string().replacen(top, "", 1));
+            }
+            open.push(entry.path());
+        }
+    }
+    found
 }
 
 /// Living processes below one, at any depth.

@@ -10,6 +10,8 @@ fn r57_without_a_group_the_memory_of_all_together_is_told_as_held_in_part() {
     for tier in ALL {
         told.weaker(tier, "memory", "no cgroup");
         told.weaker(tier, "cores", "no cgroup");
+        let (state, detail) = told.layer(tier, "groups");
+        assert!(state == "none" && detail.contains("no cgroup, but rlimits"), "{detail}");
     }
 }
 

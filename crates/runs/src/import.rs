@@ -6,7 +6,7 @@
 
 use std::ffi::OsStr;
 use std::fs::{File, Metadata};
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -271,7 +271,13 @@ impl Walk<'_> {
 }
 
 fn refuse(path: &Path, e: &io::Error) -> RunError {
-    refusal(path, &e.to_string())
+    match e.kind() {
+        // Nothing is wrong with the source: there is no room for its copy.
+        kind @ (ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::ReadOnlyFilesystem) => {
+            RunError::Io { doing: "write the copy of", path: path.to_owned(), source: kind.into() }
+        }
+        _ => refusal(path, &e.to_string()),
+    }
 }
 
 fn refusal(path: &Path, reason: &str) -> RunError {

@@ -8,6 +8,7 @@ mod absent;
 mod bounds;
 mod cases;
 mod endpoint;
+mod ends;
 mod exec;
 mod guide;
 mod hostile;

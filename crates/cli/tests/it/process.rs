@@ -110,7 +110,7 @@ impl Drop for Started {
     }
 }
 
-fn children(pid: u32) -> Vec<Process> {
+pub(crate) fn children(pid: u32) -> Vec<Process> {
     let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
     tasks
         .flatten()
@@ -129,7 +129,7 @@ fn stat(pid: u32) -> Option<(String, u64)> {
     Some((state, fields.nth(18)?.parse().ok()?))
 }
 
-fn cmdline(pid: u32) -> String {
+pub(crate) fn cmdline(pid: u32) -> String {
     String::from_utf8_lossy(&fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default()).into_owned()
 }
 
@@ -202,6 +202,12 @@ pub(crate) fn assert_nothing_left(forker: Process, guests: &BTreeSet<Process>) {
         assert!(!guest.lives(), "{guest:?} is left");
     }
     assert_eq!(groups(forker), Vec::<PathBuf>::new());
+}
+
+/// The forker and everything below it come to an end; behind a killed one the kernel still works for a moment.
+#[track_caller]
+pub(crate) fn wait_until_gone(forker: Process, guests: &BTreeSet<Process>) {
+    until("forker and guests are gone", || !forker.lives() && guests.iter().all(|guest| !guest.lives()));
 }
 
 /// Whether a file of /proc holds a text; one that is gone holds nothing.

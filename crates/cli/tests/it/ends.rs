@@ -1,0 +1,287 @@
+//! Ends that nobody asked for: a part of the sandbox dies, the executor aborts, the terminal goes away, the disk is
+//! full. Nothing of ours is left, the record ends in a true state, and other runs are unharmed.
+
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+
+use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
+use serde_json::{Value, json};
+use testkit::Script;
+
+use crate::Who;
+use crate::place::{Place, Ran, finish, ran, sh};
+use crate::process::{
+    Process, Started, assert_nothing_left, begun, children, cmdline, groups, started, until, wait_until_gone,
+};
+
+const SLEEPER: &str = "setsid sleep 1000 & touch ready; sleep 1000";
+
+/// Another run of the same data folder, which must not notice anything.
+struct Neighbour(Started);
+
+impl Neighbour {
+    fn new(place: &Place) -> Neighbour {
+        let line = "touch ready; while [ ! -e over ]; do sleep 0.02; done; echo unharmed";
+        Neighbour(started(place, &mut place.exec_command(&[], &["sh", "-c", line])))
+    }
+
+    #[track_caller]
+    fn assert_unharmed(self, place: &Place) {
+        fs::write(place.path("data/runs").join(&place.ids()[0]).join("workspace/over"), "").unwrap();
+        let ran = self.0.ended();
+        assert_eq!((ran.code, ran.out.as_str()), (Some(0), "unharmed\n"), "{ran:?}");
+    }
+}
+
+fn kill(process: Process) {
+    kill_process(Pid::from_raw(process.id.cast_signed()).unwrap(), Signal::KILL).unwrap();
+}
+
+/// A Guild's run in the middle of a call.
+fn calling(place: &Place) -> Started {
+    place.guild(&["run_shell", "finish"]);
+    let model = Box::leak(Box::new(Script::new([sh(SLEEPER), finish()]).start()));
+    let mut command = place.run_command(&model.base_url());
+    if place.tier != "microvm" {
+        return started(place, &mut command);
+    }
+    // What a machine's guest does is not seen outside.
+    let program = begun(&mut command);
+    until("the call began", || {
+        let lines = place.ids().last().map(|_| fs::read_to_string(place.newest().join("events.jsonl")));
+        lines.is_some_and(|lines| lines.is_ok_and(|text| text.contains("\"tool_start\"")))
+    });
+    program
+}
+
+/// The part that was killed is missed: the call is lost, the run ends, nothing hangs or stays.
+#[track_caller]
+fn assert_lost(place: &Place, program: Started, part: Process) {
+    let (forker, guests) = (program.forker, program.guests());
+    kill(part);
+    let ran = program.ended();
+    assert_eq!(ran.code, Some(5), "{ran:?}");
+    assert!(!ran.err.contains("panicked"), "{ran:?}");
+    place.assert_whole("sandbox_error");
+    let end = place.events_of("tool_end").pop().unwrap();
+    assert_eq!(end["outcome"]["stopped_by"], "sandbox_lost", "{end}");
+    wait_until_gone(forker, &guests);
+}
+
+/// The first process of a sandbox, or one of these words.
+fn part(program: &Started, sign: &str) -> Process {
+    let found = match sign {
+        "" => children(program.forker.id).pop(),
+        // In the tier confined the first one only waits for it.
+        "init" => children(program.forker.id).pop().and_then(|first| children(first.id).pop()),
+        _ => program.guests().into_iter().find(|p| p.lives() && cmdline(p.id).contains(sign)),
+    };
+    found.unwrap_or_else(|| panic!("no process with {sign:?}"))
+}
+
+/// `kill -9` of the first process of a sandbox, and of the sentry and the gofer of gVisor.
+#[test]
+fn a_killed_part_of_a_sandbox_ends_its_run_and_no_other() {
+    for (tier, sign) in [
+        ("namespace", ""),
+        ("confined", "init"),
+        ("gvisor", ""),
+        ("gvisor", "\0boot\0"),
+        ("gvisor", "\0gofer\0"),
+    ] {
+        let place = Place::new(tier, Who::Own);
+        let neighbour = Neighbour::new(&place);
+        let program = calling(&place);
+        let dies = part(&program, sign);
+        let forker = program.forker;
+        assert_lost(&place, program, dies);
+        assert_eq!(groups(forker), Vec::<std::path::PathBuf>::new(), "{tier} {sign:?}");
+        neighbour.assert_unharmed(&place);
+    }
+}
+
+/// `kill -9` of the monitor of a machine.
+#[test]
+fn a_killed_machine_ends_its_run() {
+    let place = Place::new("microvm", Who::Own);
+    let program = calling(&place);
+    let dies = part(&program, "qemu-system");
+    assert_lost(&place, program, dies);
+    assert_eq!(fs::read_dir(place.path("home")).unwrap().count(), 0, "no image is left");
+}
+
+/// `kill -9` of the forker: its sandboxes die with it, and the groups it could not remove go at the next start.
+#[test]
+fn a_killed_forker_ends_its_run_and_no_other() {
+    for tier in ["namespace", "confined", "gvisor"] {
+        let place = Place::new(tier, Who::Own);
+        let neighbour = Neighbour::new(&place);
+        let program = calling(&place);
+        let forker = program.forker;
+        assert_lost(&place, program, forker);
+        for group in groups(forker) {
+            // A young group might be one that is about to be entered: make these old.
+            let old = std::time::SystemTime::now() - std::time::Duration::from_secs(60);
+            fs::File::open(group).unwrap().set_modified(old).unwrap();
+        }
+        assert_eq!(place.ran(["runs", "gc"]).code, Some(0));
+        assert_eq!(groups(forker), Vec::<std::path::PathBuf>::new(), "{tier}");
+        neighbour.assert_unharmed(&place);
+    }
+}
+
+/// An executor that breaks off in its own code (here: no memory is left to it) leaves what a killed one leaves.
+#[test]
+fn an_executor_that_aborts_leaves_nothing_and_its_run_is_told_as_interrupted() {
+    for tier in ["namespace", "gvisor"] {
+        let place = Place::new(tier, Who::Own);
+        place.write("oubliette.toml", "[call]\noutput = \"256MiB\"\n");
+        let neighbour = Neighbour::new(&place);
+        let line = "touch ready; while [ ! -e go ]; do sleep 0.02; done; exec tr '\\0' x < /dev/zero";
+        let program = started(&place, &mut place.exec_command(&[], &["sh", "-c", line]));
+        let (forker, guests) = (program.forker, program.guests());
+        let little = Rlimit { current: Some(1 << 20), maximum: Some(1 << 20) };
+        prlimit(Pid::from_raw(program.id().cast_signed()), Resource::As, little).unwrap();
+        fs::write(place.newest().join("workspace/go"), "").unwrap();
+        let output = program.output();
+        assert_eq!(output.status.signal(), Some(6), "{output:?}");
+        assert_nothing_left(forker, &guests);
+        neighbour.assert_unharmed(&place);
+        let listed = place.ran(["runs", "list", "--json"]).json();
+        assert_eq!(listed["runs"][1]["standing"], "incomplete");
+        assert_eq!(place.ran(["runs", "gc"]).code, Some(0));
+        place.assert_whole("interrupted");
+    }
+}
+
+/// A terminal that goes away is an orderly end, unless the program was told to outlive it.
+#[test]
+fn sighup_is_an_orderly_end_unless_it_is_ignored() {
+    let place = Place::quick();
+    let program = started(&place, &mut place.exec_command(&[], &["sh", "-c", SLEEPER]));
+    let (forker, guests) = (program.forker, program.guests());
+    program.signal(Signal::HUP);
+    assert_eq!(program.ended().code, Some(5));
+    place.assert_whole("cancelled");
+    assert_nothing_left(forker, &guests);
+
+    let binary = place.bin().join("oubliette").display().to_string();
+    let script = format!(
+        "trap '' HUP; exec {binary} exec --data data --tier namespace --floor namespace -- sh -c \"$1\""
+    );
+    let waits = "touch ready; while [ ! -e go ]; do sleep 0.02; done; echo outlived";
+    let program = started(&place, place.command("sh".as_ref()).args(["-c", &script, "sh", waits]));
+    program.signal(Signal::HUP);
+    fs::write(place.newest().join("workspace/go"), "").unwrap();
+    assert_eq!(program.ended().out, "outlived\n");
+    place.assert_whole("finished");
+}
+
+/// The second Ctrl-C ends at once, also while results are collected; the run is told as interrupted, and can go on.
+#[test]
+fn a_second_ctrl_c_does_not_wait_for_the_results() {
+    let place = Place::quick();
+    place.guild(&["run_shell", "finish"]);
+    // Holes cost nothing to make, and a long time to compare.
+    let model =
+        Script::new([sh("truncate -s 1000M big1 big2; echo kept > small; touch ready"), finish()]).start();
+    let program = started(&place, &mut place.run_command(&model.base_url()));
+    let (forker, guests) = (program.forker, program.guests());
+    until("the sandbox is gone and its results are looked at", || {
+        guests.iter().all(|guest| !guest.lives()) && model.left() == 0
+    });
+    let began = std::time::Instant::now();
+    // Two that come at the same moment count as one.
+    until("it ended", || {
+        program.signal(Signal::INT);
+        program.has_ended()
+    });
+    assert!(began.elapsed() < std::time::Duration::from_secs(5), "{:?}", began.elapsed());
+    let ran = program.ended();
+    assert_eq!(ran.code, Some(130), "{ran:?}");
+    assert_nothing_left(forker, &guests);
+    assert!(!place.newest().join("result.json").exists());
+    assert_eq!(place.ran(["runs", "gc"]).code, Some(0));
+    place.assert_whole("interrupted");
+    for big in ["big1", "big2"] {
+        fs::remove_file(place.newest().join("workspace").join(big)).unwrap();
+    }
+    let id = place.ids().pop().unwrap();
+    let url = model.base_url();
+    let tier = ["--tier", "namespace", "--floor", "namespace"];
+    let fixed = ["runs", "resume", &id, "--model-url", &url, "--data", "data", "--json"];
+    let ran = place.ran(fixed.into_iter().chain(tier));
+    assert_eq!((ran.code, &ran.json()["changes"]["added"]), (Some(0), &json!(["ready", "small"])), "{ran:?}");
+    place.assert_whole("finished");
+}
+
+/// A data folder of so many KiB, in a mount namespace of its own; then more room, and whatever reads it.
+fn full(place: &Place, kib: u32, command: &std::process::Command) -> (Ran, Value) {
+    let words: Vec<String> = std::iter::once(command.get_program())
+        .chain(command.get_args())
+        .map(|word| format!("'{}'", word.to_str().unwrap().replace('\'', "'\\''")))
+        .collect();
+    let program = place.bin().join("oubliette").display().to_string();
+    let script = format!(
+        "mount -t tmpfs -o size={kib}k,mode=755 none data && {{ head -c 6000 /dev/zero | {words}; }} >out 2>err; echo $? >code
+         mount -o remount,size=64m data
+         {program} runs list --json >listed; echo $? >>code
+         {program} runs gc --json >cleared; echo $? >>code
+         for run in $(ls data/runs 2>/dev/null); do {program} runs verify $run; done >verified; echo $? >>code
+         {program} runs list --json >after; find data -name '.*tmp' >left; umount data",
+        words = words.join(" "),
+    );
+    let mut around = place.command("unshare".as_ref());
+    around.args(["--mount", "--propagation", "private"]);
+    if !rustix::process::geteuid().is_root() {
+        around.args(["--user", "--map-root-user"]);
+    }
+    let outside = ran(around.args(["sh", "-c", &script]));
+    assert_eq!(outside.code, Some(0), "{kib} KiB: {outside:?}");
+    let codes: Vec<i32> = place.read("code").split_whitespace().map(|c| c.parse().unwrap()).collect();
+    assert_eq!(codes[1..], [0, 0, 0], "{kib} KiB: {} {}", place.read("cleared"), place.read("verified"));
+    assert_eq!(place.read("left"), "", "{kib} KiB");
+    let ran = Ran { code: Some(codes[0]), out: place.read("out"), err: place.read("err") };
+    let listed: Value = serde_json::from_str(&place.read("listed")).unwrap();
+    assert!(listed["notes"].as_array().unwrap().is_empty(), "{kib} KiB: {listed}");
+    (ran, listed)
+}
+
+/// The data folder is full at any point, from the first file to the last: exit 5 and a clear word, a state that is
+/// read and cleared up, and success as soon as there is room for all of it.
+#[test]
+fn a_full_data_folder_is_told_at_every_point() {
+    let guest = "head -c 9000 /dev/zero > binary; seq 3000 > text; seq 20000";
+    for guild in [false, true] {
+        let (mut full_at, mut fits) = (0, false);
+        for kib in (4..).step_by(4) {
+            let place = Place::quick();
+            fs::create_dir(place.path("data")).unwrap();
+            place.write("source/old", "x\n".repeat(2000));
+            place.guild(&["run_shell", "finish"]);
+            let model = Script::new([sh(guest), finish()]).start();
+            let command = if guild {
+                place.run_command(&model.base_url())
+            } else {
+                place.exec_command(&["-i", "--workspace", "source"], &["sh", "-c", guest])
+            };
+            let (ran, listed) = full(&place, kib, &command);
+            assert!(!ran.err.contains("panicked"), "{kib} KiB: {ran:?}");
+            assert!(kib < 1000, "it never fits: {ran:?}");
+            match ran.code {
+                Some(0) => {
+                    assert_eq!(listed["runs"][0]["standing"], "whole", "{kib} KiB: {listed}");
+                    fits = true;
+                    break;
+                }
+                code => {
+                    full_at += 1;
+                    assert_eq!(code, Some(5), "{kib} KiB: {ran:?}");
+                    let said = ran.err.contains("space") || ran.out.contains("space");
+                    assert!(said, "{kib} KiB: {ran:?}");
+                }
+            }
+        }
+        assert!(fits && full_at > 10, "{full_at}");
+    }
+}

@@ -248,6 +248,7 @@ impl Ceiling {
 
 fn read_call(call: &mut CallLimits, raw: RawCall, doc: &mut Document<'_>) {
     set(&mut call.timeout, doc.duration("call.timeout", raw.timeout));
+    call.cpu = doc.duration("call.cpu", raw.cpu).or(call.cpu);
     set(&mut call.output, doc.size("call.output", raw.output));
     match doc.size("call.flood", raw.flood) {
         Some(flood) if flood < call.output => doc.bad(

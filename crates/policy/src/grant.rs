@@ -174,6 +174,11 @@ impl Excess<'_> {
             match name.as_str() {
                 "wall" => self.lower(&mut limits.wall, Duration::from_millis(value), &key),
                 "cpu" => self.lower(&mut limits.cpu, Duration::from_millis(value), &key),
+                "call_cpu" => {
+                    let mut bound = grant.call.cpu.unwrap_or(limits.cpu).min(limits.cpu);
+                    self.lower(&mut bound, Duration::from_millis(value), &key);
+                    grant.call.cpu = Some(bound);
+                }
                 "cores" => self.lower(&mut limits.cores, saturated(value), &key),
                 "memory" => self.lower(&mut limits.memory, value, &key),
                 "processes" => self.lower(&mut limits.processes, saturated(value), &key),

@@ -9,7 +9,7 @@ use serde::Serialize;
 pub struct Limits {
     /// Life of the sandbox, wall clock.
     pub wall: Duration,
-    /// Processor time of one process, user plus system.
+    /// Processor time of all processes together, user plus system, the dead among them.
     pub cpu: Duration,
     /// Processors that may be busy at the same time.
     pub cores: u32,
@@ -17,11 +17,11 @@ pub struct Limits {
     pub memory: u64,
     /// Processes and threads.
     pub processes: u32,
-    /// Bytes a file in the workspace may grow to, and the workspace as a whole where the tier can hold it.
+    /// Bytes in the workspace, all files together.
     pub disk: u64,
     /// Bytes in `/tmp` and `/dev/shm`.
     pub tmp: u64,
-    /// Files in the workspace.
+    /// Files in the workspace, folders among them.
     pub files: u64,
 }
 
@@ -30,6 +30,8 @@ pub struct Limits {
 pub struct CallLimits {
     /// Wall clock; everything the call started is killed when it strikes.
     pub timeout: Duration,
+    /// Processor time of everything the call started together; `Limits::cpu` alone when none.
+    pub cpu: Option<Duration>,
     /// Bytes of output kept as an artifact; what is printed beyond is counted, and its end is shown.
     pub output: u64,
     /// Bytes that may be printed at all; more ends the call.
@@ -72,6 +74,12 @@ impl Default for Limits {
 
 impl Default for CallLimits {
     fn default() -> Self {
-        CallLimits { timeout: Duration::from_secs(60), output: 1 << 20, flood: 256 << 20, to_model: 10_000 }
+        CallLimits {
+            timeout: Duration::from_secs(60),
+            cpu: None,
+            output: 1 << 20,
+            flood: 256 << 20,
+            to_model: 10_000,
+        }
     }
 }

@@ -87,7 +87,7 @@ pub(super) struct RawLimits {
     /// Life of the sandbox, wall clock.
     #[schemars(extend("default" = "15m"))]
     pub(super) wall: Option<String>,
-    /// Processor time of one process.
+    /// Processor time of all processes together.
     #[schemars(extend("default" = "10m"))]
     pub(super) cpu: Option<String>,
     /// Processors that may be busy at the same time.
@@ -99,13 +99,13 @@ pub(super) struct RawLimits {
     /// Processes and threads.
     #[schemars(range(min = 1, max = 4_294_967_295_u32), extend("default" = 256))]
     pub(super) processes: Option<u64>,
-    /// Bytes in the workspace.
+    /// Bytes in the workspace, all files together.
     #[schemars(extend("default" = "1GiB"))]
     pub(super) disk: Option<RawSize>,
     /// Bytes in `/tmp` and `/dev/shm`.
     #[schemars(extend("default" = "256MiB"))]
     pub(super) tmp: Option<RawSize>,
-    /// Files in the workspace.
+    /// Files in the workspace, folders among them.
     #[schemars(range(min = 1), extend("default" = 50_000))]
     pub(super) files: Option<u64>,
 }
@@ -118,6 +118,8 @@ pub(super) struct RawCall {
     /// Wall clock; everything the call started is killed when it strikes.
     #[schemars(extend("default" = "60s"))]
     pub(super) timeout: Option<String>,
+    /// Processor time of everything the call started; when left out, only `limits.cpu` holds.
+    pub(super) cpu: Option<String>,
     /// Output kept as an artifact; what is printed beyond is counted, and its end is shown.
     #[schemars(extend("default" = "1MiB"))]
     pub(super) output: Option<RawSize>,

@@ -95,11 +95,13 @@ pub(super) struct RawGeneration {
 pub(super) struct RawLowered {
     /// Wall clock of one call.
     pub(super) timeout: Option<String>,
+    /// Processor time of everything one call started.
+    pub(super) call_cpu: Option<String>,
     /// Output of one call.
     pub(super) output: Option<RawSize>,
     /// Life of the sandbox, wall clock.
     pub(super) wall: Option<String>,
-    /// Processor time of one process.
+    /// Processor time of all processes together.
     pub(super) cpu: Option<String>,
     /// Processors that may be busy at the same time.
     #[schemars(range(min = 1))]
@@ -109,11 +111,11 @@ pub(super) struct RawLowered {
     /// Processes and threads.
     #[schemars(range(min = 1))]
     pub(super) processes: Option<u64>,
-    /// Bytes in the workspace.
+    /// Bytes in the workspace, all files together.
     pub(super) disk: Option<RawSize>,
     /// Bytes in `/tmp` and `/dev/shm`.
     pub(super) tmp: Option<RawSize>,
-    /// Files in the workspace.
+    /// Files in the workspace, folders among them.
     #[schemars(range(min = 1))]
     pub(super) files: Option<u64>,
 }

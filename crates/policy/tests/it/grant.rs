@@ -35,6 +35,21 @@ fn a_guild_lowers_the_deployment() {
 }
 
 #[test]
+fn a_guild_bounds_the_processor_time_of_a_call_within_what_the_deployment_gives() {
+    let grant =
+        Grant::new(&Deployment::default(), &guild("[limits]\ncall_cpu = \"20s\"\n"), "g").expect("lower");
+    assert_eq!(grant.call.cpu, Some(Duration::from_secs(20)));
+    assert_eq!(grant.limits.cpu, Deployment::default().limits.cpu);
+    let deployment = Deployment::parse("o", "[call]\ncpu = \"10s\"\n").expect("sound");
+    assert_eq!(Grant::without_guild(&deployment).call.cpu, Some(Duration::from_secs(10)));
+    for (deployment, asked) in [(&deployment, "11s"), (&Deployment::default(), "11m")] {
+        let asked = guild(&format!("[limits]\ncall_cpu = \"{asked}\"\n"));
+        let excess = Grant::new(deployment, &asked, "g").expect_err("too much");
+        assert_eq!(told(&excess), ["exceeds limits.call_cpu"]);
+    }
+}
+
+#[test]
 fn r28_each_excess_is_named() {
     let more = "budget = { steps = 61, tool_calls = 101, tokens = 400_001 }\n[limits]\ntimeout = \"61s\"\n\
                 memory = \"3GiB\"\nprocesses = 257\ncpu = \"11m\"\nwall = \"16m\"\ncores = 99999999999\n\

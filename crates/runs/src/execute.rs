@@ -106,7 +106,7 @@ impl Run {
 
     fn call(&self, job: Job, stdin: Vec<u8>, timeout: Option<Duration>, output: u64) -> Call {
         let timeout = timeout.map_or(self.bounds.timeout, |t| t.min(self.bounds.timeout));
-        Call { job, stdin, timeout, output }
+        Call { job, stdin, timeout, output, cpu: self.bounds.cpu }
     }
 
     async fn carry_out(
@@ -207,6 +207,7 @@ mod tests {
             stdout_bytes: 0,
             stderr_bytes: 0,
             background: 0,
+            leftovers: None,
         }
     }
 

@@ -156,6 +156,7 @@ impl Run {
 
     fn module_job(&self, module: &Module, call: &ModuleUse) -> Job {
         let timeout = call.timeout.map_or(self.bounds.timeout, |t| t.min(self.bounds.timeout));
-        Job::Module(ModuleCall::new(module, call.args.clone(), self.limits.cpu, timeout))
+        let cpu = self.bounds.cpu.map_or(self.limits.cpu, |c| c.min(self.limits.cpu));
+        Job::Module(ModuleCall::new(module, call.args.clone(), cpu, timeout))
     }
 }

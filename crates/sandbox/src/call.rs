@@ -114,6 +114,8 @@ pub struct Call {
     pub timeout: Duration,
     /// Bytes that may be printed, both streams together; more ends the call.
     pub output: u64,
+    /// Processor time of everything it starts together; that of the sandbox alone when none.
+    pub cpu: Option<Duration>,
 }
 
 /// Which stream a piece of output came on.
@@ -167,6 +169,26 @@ pub struct Outcome {
     pub stderr_bytes: u64,
     /// Processes it left running on purpose (they had let go of both output streams).
     pub background: u32,
+    /// The bound that ended what earlier calls had left running, if one did since the call before: not this call's
+    /// own doing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub leftovers: Option<StoppedBy>,
+}
+
+impl Outcome {
+    /// Of a call that was not begun, because a bound of the sandbox was passed before.
+    pub(crate) fn never(stopped_by: StoppedBy) -> Outcome {
+        Outcome {
+            ended: Ended::NotStarted(libc::EDQUOT),
+            stopped_by,
+            usage: Usage::default(),
+            duration_ms: 0,
+            stdout_bytes: 0,
+            stderr_bytes: 0,
+            background: 0,
+            leftovers: None,
+        }
+    }
 }
 
 /// A way to say "stop" to everything under it, once.

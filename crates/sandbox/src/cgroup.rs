@@ -20,6 +20,8 @@ use crate::machine;
 pub(crate) use place::Places;
 
 const CONTROLLERS: [&str; 3] = ["memory", "pids", "cpu"];
+/// Counts processor time in v1, where it is not one with `cpu`; it bounds nothing.
+const COUNTER: &str = "cpuacct";
 /// Microseconds of one accounting period, the kernel's default.
 const PERIOD_US: u64 = 100_000;
 /// A group is empty for a moment before its sandbox enters it, far shorter than this.
@@ -178,7 +180,17 @@ impl Cgroup {
             name: if self.groups.is_empty() { String::new() } else { self.name.clone() },
             controllers: self.groups.iter().map(|group| group.controller.to_owned()).collect(),
             missing: self.missing.iter().map(|(c, why)| ((*c).to_owned(), why.clone())).collect(),
+            clock: self.clock(),
         }
+    }
+
+    /// The file that tells the processor time of all that ever ran in it.
+    fn clock(&self) -> Option<PathBuf> {
+        let file = |group: &Group| match group.version {
+            Version::V1 => group.folder.join("cpuacct.usage"),
+            Version::V2 => group.folder.join("cpu.stat"),
+        };
+        self.groups.iter().map(file).find(|file| file.exists())
     }
 
     /// Removes the groups; their processes must be gone. Says what could not be removed.
@@ -279,6 +291,7 @@ fn limit(
             optional(set("memory.memsw.limit_in_bytes", bounds.memory.to_string()))
         }
         (_, "pids") => set("pids.max", processes.to_string()),
+        (_, COUNTER) => Ok(()),
         (Version::V2, _) => set("cpu.max", format!("{quota} {PERIOD_US}")),
         (Version::V1, _) => {
             set("cpu.cfs_period_us", PERIOD_US.to_string())?;

@@ -7,14 +7,14 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use policy::Tier;
+use policy::{StoppedBy, Tier};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::unix::pipe;
 use tokio::sync::{Mutex as AsyncMutex, mpsc};
 
+use crate::Stream;
 use crate::machine::COLLECT;
 use crate::wire::{Decoder, End, Frame, Hello, Kind, PIECE, Start};
-use crate::{Job, Stream};
 
 /// Pieces of output that wait for a slow reader; then the guest waits.
 const WAITING: usize = 16;
@@ -138,7 +138,7 @@ impl Channel {
     pub(crate) async fn start(
         &self,
         call: u32,
-        job: &Job,
+        start: &Start,
         stdin: &[u8],
     ) -> io::Result<mpsc::Receiver<Arrival>> {
         let (tx, rx) = mpsc::channel(WAITING);
@@ -146,7 +146,7 @@ impl Channel {
             return Err(io::ErrorKind::BrokenPipe.into());
         }
         lock(&self.calls).insert(call, tx);
-        let mut payload = serde_json::to_vec(&Start { job: job.clone() })?;
+        let mut payload = serde_json::to_vec(start)?;
         payload.push(b'\n');
         payload.extend_from_slice(stdin);
         self.send(&Frame::new(Kind::Start, call, payload)).await?;
@@ -156,6 +156,11 @@ impl Channel {
     /// Kills everything a call started.
     pub(crate) async fn kill(&self, call: u32) -> io::Result<()> {
         self.send(&Frame::new(Kind::Kill, call, Vec::new())).await
+    }
+
+    /// Kills what calls that are over left running, for this bound.
+    pub(crate) async fn sweep(&self, by: StoppedBy) -> io::Result<()> {
+        self.send(&Frame::new(Kind::Sweep, 0, serde_json::to_vec(&by)?)).await
     }
 
     /// Ends every call and has a machine's workspace written out; its end arrives like a call's.
@@ -228,7 +233,7 @@ async fn deliver(frame: Frame, calls: &Calls) -> bool {
             Ok(end) => Arrival::End(end),
             Err(_) => return false,
         },
-        Kind::Hello | Kind::Start | Kind::Kill | Kind::Collect => return false,
+        Kind::Hello | Kind::Start | Kind::Kill | Kind::Sweep | Kind::Collect => return false,
     };
     // A call nobody asked for, or asks for any more, is nobody's: dropped.
     let to = lock(calls).get(&frame.call).cloned();

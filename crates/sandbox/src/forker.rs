@@ -271,13 +271,21 @@ impl Forker {
             if word == "+" { Ok(()) } else { Err(std::mem::take(&mut word)) }
         });
         let cgroup_seen = cgroup.seen();
+        let private = scratch.as_ref().map(|s| s.path().to_owned());
         let mut child = Child { pid, cgroup, hold: life_write.map_or(Hold::Kill, Hold::Life), scratch };
         if told.is_err() {
             child.end();
         }
         self.boxes.insert(launch.id, child);
         match told {
-            Ok(()) => Ok(Tell::Launched { id: launch.id, pid, namespaces: seen, cgroup: cgroup_seen, ids }),
+            Ok(()) => Ok(Tell::Launched {
+                id: launch.id,
+                pid,
+                namespaces: seen,
+                cgroup: cgroup_seen,
+                ids,
+                scratch: private,
+            }),
             Err(doing) => {
                 let doing = if doing.is_empty() { "it ended without a word".to_owned() } else { doing };
                 Err(doing)

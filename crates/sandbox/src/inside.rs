@@ -358,6 +358,12 @@ pub(crate) fn limits(launch: &Launch, held: Held) -> io::Result<()> {
     sys::set_limit(libc::RLIMIT_CORE, 1, 1)?;
     sys::set_limit(libc::RLIMIT_NOFILE, 1024, 4096)?;
     sys::set_limit(libc::RLIMIT_MEMLOCK, 64 << 10, 64 << 10)?;
+    of_the_kernel()?;
+    if matches!(launch.backend, Backend::Confined | Backend::Namespace) {
+        // What a program of the host finds; an engine has threads and signals of its own.
+        sys::set_limit(libc::RLIMIT_STACK, 8 << 20, 64 << 20)?;
+        sys::set_limit(libc::RLIMIT_SIGPENDING, 1024, 1024)?;
+    }
     // gVisor and a machine's monitor hold their guest's memory in one process and reserve far more than they use.
     if !held.memory && matches!(launch.backend, Backend::Confined | Backend::Namespace) {
         sys::set_limit(libc::RLIMIT_DATA, bounds.memory, bounds.memory)?;
@@ -374,6 +380,15 @@ pub(crate) fn limits(launch: &Launch, held: Held) -> io::Result<()> {
         few_processors(bounds.cores, launch.id)?;
     }
     Ok(())
+}
+
+/// What the kernel keeps for a process beside its memory, whatever the executor itself may have: bytes of message
+/// queues (the kernel's own default; one queue of usual size fits), and no priority above others. File locks have no
+/// limit that the kernel still holds; only a cgroup counts them, as memory.
+fn of_the_kernel() -> io::Result<()> {
+    sys::set_limit(libc::RLIMIT_MSGQUEUE, 819_200, 819_200)?;
+    sys::set_limit(libc::RLIMIT_NICE, 0, 0)?;
+    sys::set_limit(libc::RLIMIT_RTPRIO, 0, 0)
 }
 
 /// Keeps to as many processors as are allowed; which ones differs from sandbox to sandbox.
@@ -408,6 +423,7 @@ pub(crate) fn enter_machine(root: &Path, bounds: &Bounds) -> io::Result<()> {
         sys::set_limit(libc::RLIMIT_CORE, 0, 0).during("set the limits")?;
         sys::set_limit(libc::RLIMIT_NOFILE, 1024, 4096).during("set the limits")?;
         sys::set_limit(libc::RLIMIT_MEMLOCK, 64 << 10, 64 << 10).during("set the limits")?;
+        of_the_kernel().during("set the limits")?;
         take_id(GUEST_ID).during("take the guest's ids")?;
         // The machine's own group and size hold both.
         seal_namespace(bounds, Held { memory: true, processes: true, cores: true })

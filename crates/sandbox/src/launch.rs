@@ -128,6 +128,9 @@ pub(crate) struct CgroupSeen {
     pub(crate) controllers: Vec<String>,
     /// The others, and why each does not.
     pub(crate) missing: Vec<(String, String)>,
+    /// The file that tells what processor time was used in it.
+    #[serde(default)]
+    pub(crate) clock: Option<PathBuf>,
 }
 
 impl CgroupSeen {

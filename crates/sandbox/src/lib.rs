@@ -24,7 +24,9 @@
 mod call;
 mod cgroup;
 mod channel;
+mod clock;
 mod confined;
+mod disk;
 mod filter;
 mod forker;
 mod gvisor;
@@ -43,6 +45,7 @@ mod report;
 mod rules;
 mod running;
 mod sys;
+mod table;
 mod view;
 mod wasm;
 mod wire;

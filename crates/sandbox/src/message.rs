@@ -3,6 +3,7 @@
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendFlags, recvmsg, sendmsg,
@@ -48,6 +49,8 @@ pub(crate) enum Tell {
         cgroup: CgroupSeen,
         /// Ids: inside, outside, count.
         ids: (u32, u32, u32),
+        /// The private folder of a sandbox that has no view of its own.
+        scratch: Option<PathBuf>,
     },
     /// It could not be started.
     Failed {

@@ -1,10 +1,14 @@
 //! A sandbox that answered and was measured, before any guest code runs in it.
 
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use policy::{Acceptance, Tier};
+use policy::{Acceptance, StoppedBy, Tier};
 
-use crate::channel::{ChannelError, Pipes};
+use crate::channel::{Channel, ChannelError, Pipes};
+use crate::clock::{self, Clock};
+use crate::disk::{self, Disk, Place};
 use crate::launch::{Backend, Bounds, CgroupSeen, Launch, module_memory, outer_id};
 use crate::machine::{Results, Vm};
 use crate::message::Tell;
@@ -68,13 +72,16 @@ pub(crate) async fn launch(
     let start = |e: std::io::Error| Problem::Start(e.to_string());
     let pipes = Pipes::new(tier).map_err(start)?;
     let (backend, bounds) = (launch.backend.clone(), launch.bounds.clone());
+    let workspace = launch.workspace.clone();
     let module = module.map(Module::sealed).transpose().map_err(start)?;
     let fds: Vec<_> = pipes.theirs.iter().chain(&module).map(std::os::fd::AsFd::as_fd).collect();
     let (id, mut tells) = host.launch(|id| Launch { id, ..launch }, &fds).map_err(start)?;
     // From here on the sandbox is ended by dropping this, on every way out.
     let lease = Lease { host: host.clone(), id };
     let seen = match tells.recv().await {
-        Some(Tell::Launched { pid, namespaces, cgroup, ids, .. }) => Outside { pid, namespaces, cgroup, ids },
+        Some(Tell::Launched { pid, namespaces, cgroup, ids, scratch, .. }) => {
+            Outside { pid, namespaces, cgroup, ids, scratch }
+        }
         Some(Tell::Failed { doing, .. }) => return Err(Problem::Start(doing)),
         Some(Tell::Gone { status, .. }) => {
             return Err(Problem::Start(format!("it ended at once with status {status}")));
@@ -106,7 +113,22 @@ pub(crate) async fn launch(
     if let Some(layer) = report.layers.iter().filter(needed).find(|l| l.state == LayerState::None) {
         return Err(Problem::Layer { name: layer.name, detail: layer.detail.clone() });
     }
-    let sandbox = Sandbox { report, channel, tells, lease, wall, results: None };
+    let channel = Arc::new(channel);
+    let (disk, engine) = match &backend {
+        // The image has its size.
+        Backend::Microvm { .. } => (None, true),
+        Backend::Gvisor { .. } => (Some(watched(&workspace, &bounds, &seen, &channel).map_err(start)?), true),
+        Backend::Confined | Backend::Namespace => {
+            (Some(watched(&workspace, &bounds, &seen, &channel).map_err(start)?), false)
+        }
+    };
+    let clock = match &seen.cgroup.clock {
+        Some(file) => Some(Clock::Group(file.clone())),
+        // What an engine uses init does not see.
+        None => engine.then_some(Clock::Tree(seen.pid)),
+    };
+    let cpu = Duration::from_secs(bounds.cpu_s);
+    let sandbox = Sandbox { report, channel, tells, lease, wall, disk, clock, cpu, results: None };
     Ok(Ready { sandbox, accepted: Acceptance::Tier })
 }
 
@@ -116,6 +138,28 @@ struct Outside {
     namespaces: Vec<String>,
     cgroup: CgroupSeen,
     ids: (u32, u32, u32),
+    scratch: Option<PathBuf>,
+}
+
+/// What is bounded on the host's disk, and by whom what earlier calls left running is ended when it is passed.
+fn watched(
+    workspace: &Path,
+    bounds: &Bounds,
+    seen: &Outside,
+    channel: &Arc<Channel>,
+) -> std::io::Result<Disk> {
+    let mut places = vec![Place::open(workspace, bounds.file_bytes, bounds.files)?];
+    if let Some(scratch) = &seen.scratch {
+        places.push(Place::open(scratch, bounds.tmp, bounds.files.max(1024))?);
+    }
+    let (channel, runtime) = (Arc::downgrade(channel), tokio::runtime::Handle::current());
+    let sweep = move || {
+        if let Some(channel) = channel.upgrade() {
+            // A channel that is broken belongs to a sandbox that is lost.
+            runtime.spawn(async move { channel.sweep(StoppedBy::Disk).await.ok() });
+        }
+    };
+    Disk::watch(places, seen.pid, Box::new(sweep))
 }
 
 fn engine(tier: Tier, backend: &Backend, hello: &Hello) -> String {
@@ -499,17 +543,49 @@ fn limits(tier: Tier, seen: &Outside, bounds: &Bounds, hello: &Hello) -> Vec<Lay
             ),
         )
     });
-    layers.push(layer("cpu", true, format!("{} s for each process by rlimit", bounds.cpu_s)));
+    layers.push(cpu(seen, bounds, tier == Tier::Gvisor));
+    let (every, at_least) = (disk::EVERY.as_millis(), disk::AT_LEAST.as_millis());
+    let watched = format!(
+        "watched: what the file system has left every {every} ms, and all of it every {at_least} ms (or {} times \
+         what a look takes); what is written in between is beyond",
+        disk::SHARE
+    );
     layers.push(part(
         "disk",
-        format!("{} MiB for each file by rlimit, not for their sum", bounds.file_bytes >> 20),
+        format!(
+            "{} MiB and {} files in all, {watched}; each file by rlimit",
+            bounds.file_bytes >> 20,
+            bounds.files
+        ),
     ));
     layers.push(if tier == Tier::Confined {
-        part("tmp", "a private folder on the disk of the run, bounded like it")
+        part("tmp", format!("{} MiB of a private folder on the disk of the run, {watched}", bounds.tmp >> 20))
     } else {
         layer("tmp", true, format!("{} MiB each for /tmp and /dev/shm", bounds.tmp >> 20))
     });
     layers
+}
+
+/// Processor time, and who adds it up.
+fn cpu(seen: &Outside, bounds: &Bounds, engine: bool) -> Layer {
+    let whose = if engine { ", the engine's own among it" } else { "" };
+    let all = match (&seen.cgroup.clock, engine) {
+        (Some(_), _) => {
+            format!("by {} every {} ms{whose}", seen.cgroup.name, clock::EVERY.as_millis())
+        }
+        (None, true) => format!("added up from outside every {} ms{whose}", clock::EVERY.as_millis()),
+        (None, false) => {
+            "of those who ignore the end of their children only what was seen of these".to_owned()
+        }
+    };
+    layer(
+        "cpu",
+        true,
+        format!(
+            "{} s of all processes together, the dead too, added up by init every 100 ms; {all}; each by rlimit",
+            bounds.cpu_s
+        ),
+    )
 }
 
 /// Bounds that are the machine's own size, or its kernel's.
@@ -529,7 +605,7 @@ fn machine_limits(seen: &Outside, hello: &Hello, bounds: &Bounds) -> Vec<Layer> 
             format!("{} by a cgroup of its own kernel and rlimit", bounds.processes),
         ),
         layer("cores", true, format!("the machine has {}", bounds.cores.clamp(1, 16))),
-        layer("cpu", true, format!("{} s for each process by rlimit", bounds.cpu_s)),
+        cpu(seen, bounds, true),
         layer("disk", true, format!("the workspace is an image of {} MiB", bounds.file_bytes >> 20)),
         layer("tmp", true, format!("{} MiB each for /tmp and /dev/shm", bounds.tmp >> 20)),
     ]

@@ -1,20 +1,23 @@
 //! An open sandbox: calls run in it until it is destroyed.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use policy::StoppedBy;
-use tokio::sync::{Mutex, mpsc};
+use tokio::sync::{Mutex, mpsc, watch};
 
 use crate::channel::{Arrival, Channel};
+use crate::clock::{self, Clock};
+use crate::disk::Disk;
 use crate::launch::Counters;
 use crate::machine::Results;
 use crate::message::Tell;
 use crate::report::Report;
 use crate::wasm::Struck;
-use crate::wire::{End, MAX_PAYLOAD};
-use crate::{Call, Cancel, Ended, Host, Outcome, SandboxError, Stream, Usage};
+use crate::wire::{End, MAX_PAYLOAD, Start};
+use crate::{Call, Cancel, Ended, Host, Job, Outcome, SandboxError, Stream, Usage};
 
 /// How long a killed call may take to be gone before the whole sandbox is killed.
 const GRACE: Duration = Duration::from_secs(5);
@@ -29,10 +32,16 @@ const HEAD: usize = 256 << 10;
 #[derive(Debug)]
 pub(crate) struct Sandbox {
     pub(crate) report: Report,
-    pub(crate) channel: Channel,
+    pub(crate) channel: Arc<Channel>,
     pub(crate) tells: Tells,
     pub(crate) lease: Lease,
     pub(crate) wall: Duration,
+    /// Who watches the workspace; none where it is an image of its own.
+    pub(crate) disk: Option<Disk>,
+    /// Who counts the processor time of the sandbox; none where init alone does.
+    pub(crate) clock: Option<Clock>,
+    /// What it may use.
+    pub(crate) cpu: Duration,
     /// What must be brought out at the end; none where the guest works on the workspace itself.
     pub(crate) results: Option<Results>,
 }
@@ -58,7 +67,11 @@ pub(crate) type Tells = mpsc::UnboundedReceiver<Tell>;
 #[derive(Debug)]
 pub struct Running {
     report: Report,
-    channel: Channel,
+    disk: Option<Disk>,
+    clock: Option<Clock>,
+    /// What its clock may say at the most.
+    cpu: Duration,
+    channel: Arc<Channel>,
     tells: Mutex<Tells>,
     lease: Lease,
     next: AtomicU32,
@@ -69,9 +82,12 @@ pub struct Running {
 
 impl Running {
     pub(crate) fn new(sandbox: Sandbox) -> Running {
-        let Sandbox { report, channel, tells, lease, wall, results } = sandbox;
+        let Sandbox { report, channel, tells, lease, wall, disk, clock, cpu, results } = sandbox;
         let ends = Instant::now() + wall;
-        Running { report, channel, tells: Mutex::new(tells), lease, next: AtomicU32::new(1), ends, results }
+        // What the way in took is nothing that a guest has used.
+        let cpu = cpu.saturating_add(clock.as_ref().and_then(Clock::used).unwrap_or_default());
+        let (tells, next) = (Mutex::new(tells), AtomicU32::new(1));
+        Running { report, disk, clock, cpu, channel, tells, lease, next, ends, results }
     }
 
     /// What holds, as measured before any guest code ran.
@@ -97,10 +113,22 @@ impl Running {
             return Err(SandboxError::Lost { doing: "more standard input than a call may carry".to_owned() });
         }
         let id = self.next.fetch_add(1, Ordering::Relaxed);
+        // Files may still be looked at, and a role ended; nothing else runs any more.
+        if self.is_spent() && !matches!(call.job, Job::File(_)) {
+            return Ok(Outcome::never(StoppedBy::Cpu));
+        }
         // Before its first call a sandbox has counted nothing.
         let before = if id == 1 { Some(Counters::default()) } else { self.counters().await };
         let began = Instant::now();
-        let start = self.channel.start(id, &call.job, &call.stdin);
+        let full = match &self.disk {
+            Some(disk) => disk.enter().await.ok_or_else(|| SandboxError::Lost {
+                doing: "nobody watches its workspace any more".to_owned(),
+            })?,
+            None => false,
+        };
+        let cpu_ms = call.cpu.map(|cpu| u64::try_from(cpu.as_millis()).unwrap_or(u64::MAX));
+        let start = Start { job: call.job.clone(), cpu_ms, full };
+        let start = self.channel.start(id, &start, &call.stdin);
         let Ok(started) = tokio::time::timeout(call.timeout.max(GRACE), start).await else {
             // A frame half sent cannot be taken back, and an init that does not read is not ours any more.
             drop(self.lease.host.kill(self.lease.id));
@@ -108,8 +136,16 @@ impl Running {
         };
         let arrivals = started.map_err(lost)?;
         let mut watch = Watch { arrivals, bytes: [0, 0], cap: call.output, stopped: None };
-        let end = self.follow(id, call, cancel, &mut watch, on_output).await;
+        let strikes = self.disk.as_ref().map(Disk::strikes);
+        let end = self.follow(id, call, (cancel, strikes), &mut watch, on_output).await;
         self.channel.forget(id);
+        let filled = match &self.disk {
+            Some(disk) => {
+                let left = end.as_ref().is_some_and(|e| e.background > 0);
+                disk.leave(watch.stopped == Some(StoppedBy::Disk), left).await
+            }
+            None => false,
+        };
         // After a sound end too: a shell may survive what its child was killed for.
         let after = self.counters().await;
         let [stdout_bytes, stderr_bytes] = watch.bytes;
@@ -119,7 +155,13 @@ impl Running {
             // Where memory is short the kernel may take init itself, or an engine.
             (None, None) if rose(before, after, |c| c.oom_kills) => StoppedBy::Memory,
             (None, None) => StoppedBy::SandboxLost,
-            (None, Some(end)) => stopped_by(end, before, after),
+            (None, Some(end)) => match stopped_by(end, before, after) {
+                // It failed, and for no other reason that is known, where it took the workspace beyond its bound.
+                StoppedBy::Exit | StoppedBy::Signal if filled && end.ended != Ended::Exit(0) => {
+                    StoppedBy::Disk
+                }
+                other => other,
+            },
         };
         Ok(Outcome {
             ended,
@@ -129,7 +171,37 @@ impl Running {
             stdout_bytes,
             stderr_bytes,
             background: end.as_ref().map_or(0, |e| e.background),
+            leftovers: end.as_ref().and_then(|e| e.leftovers),
         })
+    }
+
+    /// Whether the host's own clock says that the processor time of the sandbox is used up.
+    fn is_spent(&self) -> bool {
+        self.clock.as_ref().and_then(Clock::used).is_some_and(|used| used > self.cpu)
+    }
+
+    /// Returns when a bound is passed that is watched from outside.
+    async fn struck(&self, strikes: Option<watch::Receiver<u64>>) -> StoppedBy {
+        let spent = async {
+            loop {
+                tokio::time::sleep(clock::EVERY).await;
+                if self.is_spent() {
+                    return;
+                }
+            }
+        };
+        let filled = async {
+            if let Some(mut strikes) = strikes
+                && strikes.changed().await.is_ok()
+            {
+                return;
+            }
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            () = spent, if self.clock.is_some() => StoppedBy::Cpu,
+            () = filled => StoppedBy::Disk,
+        }
     }
 
     /// Waits for the end of a call, or makes one.
@@ -137,7 +209,7 @@ impl Running {
         &self,
         id: u32,
         call: &Call,
-        cancel: &Cancel,
+        (cancel, strikes): (&Cancel, Option<watch::Receiver<u64>>),
         watch: &mut Watch,
         on_output: &mut (dyn FnMut(Stream, &[u8]) + Send),
     ) -> Option<End> {
@@ -149,12 +221,17 @@ impl Running {
             },
             () = tokio::time::sleep(call.timeout.min(self.ends.saturating_duration_since(Instant::now()))) => StoppedBy::Timeout,
             () = cancel.cancelled() => StoppedBy::Cancelled,
+            by = self.struck(strikes) => by,
         };
         watch.stopped = Some(struck);
         // What is printed while dying is counted, not kept.
         let mut count = |_: Stream, _: &[u8]| {};
         watch.cap = u64::MAX;
         let killed = async {
+            if struck == StoppedBy::Cpu {
+                // Nobody may use any more.
+                self.channel.sweep(struck).await.ok()?;
+            }
             self.channel.kill(id).await.ok()?;
             match watch.until_end(&mut count).await {
                 Over::End(end) => Some(end),
@@ -174,7 +251,9 @@ impl Running {
     /// Destroys it: when this returns, no process, mount or cgroup of it is left, and the workspace folder holds
     /// what the guest left, or [`Report::not_collected`] says why it does not.
     pub async fn destroy(self) -> Report {
-        let Running { mut report, channel, tells, lease, results, .. } = self;
+        let Running { mut report, disk, channel, tells, lease, results, .. } = self;
+        // Nothing is opened in the workspace any more when others begin to read it.
+        drop(disk);
         let written = match &results {
             Some(_) => written_out(&channel).await,
             None => Ok(()),
@@ -248,6 +327,9 @@ fn stopped_by(end: &End, before: Option<Counters>, after: Option<Counters>) -> S
     }
     if end.too_many_processes {
         return StoppedBy::Processes;
+    }
+    if end.out_of_cpu {
+        return StoppedBy::Cpu;
     }
     match end.struck {
         Some(Struck::Fuel) => return StoppedBy::Cpu,

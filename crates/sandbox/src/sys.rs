@@ -270,6 +270,12 @@ pub(crate) fn ignore_terminal_signals() {
     }
 }
 
+/// Ignores a signal.
+pub(crate) fn ignore(signal: i32) {
+    // SAFETY: ignoring a signal touches no memory of ours.
+    unsafe { libc::signal(signal, libc::SIG_IGN) };
+}
+
 /// Closes every descriptor from `first` on.
 pub(crate) fn close_from(first: u32) {
     close_between(first, u32::MAX);

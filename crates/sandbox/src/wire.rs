@@ -7,8 +7,10 @@
 //! Both ends are this program, yet the executor trusts nothing that arrives: lengths are bounded before a byte
 //! is stored, unknown kinds end the channel, and a payload is only ever raw output or small JSON.
 
+use policy::StoppedBy;
 use serde::{Deserialize, Serialize};
 
+use crate::launch::Bounds;
 use crate::wasm::{Proven, Struck};
 use crate::{Ended, Job, Usage};
 
@@ -26,6 +28,8 @@ pub(crate) enum Kind {
     Start,
     /// To the guest: kill everything the call started.
     Kill,
+    /// To the guest: kill what calls that are over left running; JSON [`StoppedBy`], the bound that was passed.
+    Sweep,
     /// To a machine's init, once: end, and have the workspace written out.
     Collect,
     /// From the guest, once: JSON [`Hello`].
@@ -50,6 +54,21 @@ pub(crate) struct Frame {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Start {
     pub(crate) job: Job,
+    /// Processor time of all it starts, in milliseconds; the sandbox's own bound alone when none.
+    #[serde(default)]
+    pub(crate) cpu_ms: Option<u64>,
+    /// The workspace is beyond its bound: not a byte more goes into a file.
+    #[serde(default)]
+    pub(crate) full: bool,
+}
+
+impl Start {
+    /// The bounds of this call.
+    pub(crate) fn bounds(&self, sandbox: &Bounds) -> Bounds {
+        let cpu_s = self.cpu_ms.map_or(sandbox.cpu_s, |ms| ms.div_ceil(1000).clamp(1, sandbox.cpu_s));
+        let file_bytes = if self.full { 0 } else { sandbox.file_bytes };
+        Bounds { cpu_s, file_bytes, ..sandbox.clone() }
+    }
 }
 
 /// How a call ended, in the guest's word.
@@ -64,12 +83,18 @@ pub(crate) struct End {
     /// The guest's own memory bound struck, or its own kernel killed for memory.
     #[serde(default)]
     pub(crate) out_of_memory: bool,
+    /// The call's or the sandbox's processor time is used up, as init adds it up.
+    #[serde(default)]
+    pub(crate) out_of_cpu: bool,
     /// The guest has filled a disk that is its own.
     #[serde(default)]
     pub(crate) disk_full: bool,
     /// A bound of the module struck.
     #[serde(default)]
     pub(crate) struck: Option<Struck>,
+    /// The bound that ended what earlier calls had left running, if one did since the last end.
+    #[serde(default)]
+    pub(crate) leftovers: Option<StoppedBy>,
 }
 
 /// What init measured about itself before any guest code ran.
@@ -153,6 +178,7 @@ impl Kind {
             Kind::Start => 1,
             Kind::Kill => 2,
             Kind::Collect => 3,
+            Kind::Sweep => 4,
             Kind::Hello => 16,
             Kind::Stdout => 17,
             Kind::Stderr => 18,
@@ -161,9 +187,18 @@ impl Kind {
     }
 
     fn from_code(code: u8) -> Option<Kind> {
-        [Kind::Start, Kind::Kill, Kind::Collect, Kind::Hello, Kind::Stdout, Kind::Stderr, Kind::End]
-            .into_iter()
-            .find(|k| k.code() == code)
+        [
+            Kind::Start,
+            Kind::Kill,
+            Kind::Collect,
+            Kind::Sweep,
+            Kind::Hello,
+            Kind::Stdout,
+            Kind::Stderr,
+            Kind::End,
+        ]
+        .into_iter()
+        .find(|k| k.code() == code)
     }
 }
 

@@ -128,6 +128,7 @@ impl Workbench for Bench {
             stdout_bytes: stdout.len() as u64,
             stderr_bytes: 0,
             background: 0,
+            leftovers: None,
         };
         Ok(Executed {
             call: self.next_call(),

@@ -71,6 +71,7 @@ impl Workbench for Desk {
             stdout_bytes: 0,
             stderr_bytes: 0,
             background: 0,
+            leftovers: None,
         };
         self.line(&Event::ToolEnd { call: number, outcome: json!(outcome), artifacts: Vec::new() });
         Ok(Executed {

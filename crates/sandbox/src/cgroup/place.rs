@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use rustix::process::Pid;
 
 use super::leaf::{self, Handed, LEAF, Leaf};
-use super::{CONTROLLERS, Version, kind_word};
+use super::{CONTROLLERS, COUNTER, Version, kind_word};
 use crate::launch::owns_ids;
 use crate::sys;
 
@@ -134,7 +134,7 @@ fn offers(group: &Path, wanted: &[&'static str]) -> Result<Offered, String> {
 /// Matches `/proc/self/cgroup` with the mounts: the own group of each controller of v1, and that of v2.
 fn seek(groups: &str, mounts: &str) -> (Vec<Own>, Option<PathBuf>) {
     let mut found = Vec::new();
-    for controller in CONTROLLERS {
+    for controller in CONTROLLERS.into_iter().chain([COUNTER]) {
         let path = groups.lines().find_map(|line| {
             let mut parts = line.splitn(3, ':').skip(1);
             let controllers = parts.next()?;
@@ -144,7 +144,9 @@ fn seek(groups: &str, mounts: &str) -> (Vec<Own>, Option<PathBuf>) {
         let folder = path
             .zip(mount_point(mounts, "cgroup", Some(controller)))
             .and_then(|(path, (root, at))| beneath(&at, &root, path));
-        if let Some(folder) = folder {
+        let shared =
+            |folder: &PathBuf| controller == COUNTER && found.iter().any(|o: &Own| o.folder == *folder);
+        if let Some(folder) = folder.filter(|folder| !shared(folder)) {
             found.push(Own { version: Version::V1, controller, folder });
         }
     }

@@ -11,6 +11,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
+use policy::StoppedBy;
 use rustix::event::PollFlags;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::thread::{
@@ -31,7 +32,7 @@ use crate::{Ended, Job, Usage, rules};
 /// How long output is read on after the first process ended.
 const DRAIN: Duration = Duration::from_millis(200);
 /// How long a killed call may take to be gone before everything in the sandbox is killed with it.
-const SWEEP: Duration = Duration::from_secs(2);
+pub(super) const SWEEP: Duration = Duration::from_secs(2);
 
 /// Descriptors of a supervisor start here; init has fewer.
 const HIGH: i32 = 768;
@@ -49,8 +50,8 @@ pub(super) struct Running {
     pipes: [u64; 2],
     ended: Option<(Status, Instant)>,
     killed: Option<Instant>,
-    too_many: bool,
-    too_much: bool,
+    /// The bound that init's own counting saw passed.
+    struck: Option<StoppedBy>,
     background: u32,
     /// What was killed because it held a pipe.
     swept: BTreeSet<i32>,
@@ -109,8 +110,7 @@ pub(super) fn start(
                 pipes,
                 ended: None,
                 killed: None,
-                too_many: false,
-                too_much: false,
+                struck: None,
                 background: 0,
                 swept: BTreeSet::new(),
                 full: false,
@@ -231,19 +231,16 @@ impl Running {
     }
 
     /// So many processes the guest has of those it may have. With all of them, who wants one more gets none.
-    pub(super) fn count(&mut self, guests: usize, bound: usize) {
-        let first = usize::from(self.ended.is_some() && !self.counted);
+    pub(super) fn count(&mut self, guests: u64, bound: u64) {
+        let first = u64::from(self.ended.is_some() && !self.counted);
         self.counted = self.ended.is_some();
-        self.full |= guests + first >= bound;
-        if guests > bound {
-            self.too_many = true;
-            self.kill_all();
-        }
+        self.full |= guests.saturating_add(first) >= bound;
     }
 
-    /// The bound on memory struck.
-    pub(super) fn too_much_memory(&mut self) {
-        self.too_much = true;
+    /// A bound struck that init counts.
+    pub(super) fn strike(&mut self, by: StoppedBy) {
+        // What was first is told.
+        self.struck.get_or_insert(by);
         self.kill_all();
     }
 
@@ -323,10 +320,13 @@ impl Running {
             usage: status.usage,
             background: self.background,
             // Where no counter tells of it: an end that is none of its own choice, after the bound was reached.
-            too_many_processes: self.too_many || (self.full && status.ended != Ended::Exit(0)),
-            out_of_memory: self.too_much,
+            too_many_processes: self.struck == Some(StoppedBy::Processes)
+                || (self.struck.is_none() && self.full && status.ended != Ended::Exit(0)),
+            out_of_memory: self.struck == Some(StoppedBy::Memory),
+            out_of_cpu: self.struck == Some(StoppedBy::Cpu),
             disk_full: false,
             struck: status.struck,
+            leftovers: None,
         };
         (rest, end)
     }
@@ -429,6 +429,7 @@ fn become_program(
         .and_then(|()| sys::place_fd(stdout, 1))
         .and_then(|()| sys::place_fd(stderr, 2))
         .and_then(|()| sys::set_limit(libc::RLIMIT_CPU, bounds.cpu_s, bounds.cpu_s + 5))
+        .and_then(|()| sys::set_limit(libc::RLIMIT_FSIZE, bounds.file_bytes, bounds.file_bytes))
         .and_then(|()| match place.walls {
             // A module's process has rules of its own in either case.
             _ if matches!(job, Job::Module(_)) => Ok(()),
@@ -470,7 +471,11 @@ fn become_program(
             drop(writeln!(io::stderr(), "modules run in the tier `wasm` only"));
             sys::exit_now(126)
         }
-        Job::File(op) => sys::exit_now(file::serve(op, place)),
+        Job::File(op) => {
+            // A write that finds no room says so and takes its half away.
+            sys::ignore(libc::SIGXFSZ);
+            sys::exit_now(file::serve(op, place))
+        }
         Job::Exec { argv, env: extra, cwd, terminal } => {
             if *terminal && let Err(e) = terminal::between(place) {
                 drop(writeln!(io::stderr(), "a terminal: {}", plain(&e)));

@@ -16,6 +16,7 @@ mod call;
 mod file;
 mod group;
 mod measure;
+mod meter;
 mod module;
 mod sweep;
 mod terminal;
@@ -26,19 +27,21 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use policy::StoppedBy;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::launch::{Bounds, Counters, Place, Walls, guest_env};
-use crate::sys;
 use crate::wire::{Decoder, End, Frame, Kind, PIECE, Start};
+use crate::{Job, sys};
 use attributes::Attributes;
 use call::Running;
 use group::Group;
 pub(crate) use group::{MEMORY_EVENTS, PIDS_EVENTS};
+use meter::Meter;
 pub(crate) use module::MODULE_FD;
 use sweep::Kin;
 
-/// Processes are counted this often where the kernel does not count them itself.
+/// Processor time is added up this often; so are memory and processes where the kernel does not count them itself.
 const COUNT_EVERY_MS: u64 = 100;
 
 /// Init itself, and a supervisor.
@@ -94,6 +97,14 @@ struct Init {
     calls: BTreeMap<u32, Running>,
     /// Supervisors of ended calls that still keep a background process.
     keepers: Vec<i32>,
+    /// Processor time of each call that has anything running, by its supervisor.
+    meters: BTreeMap<i32, Meter>,
+    /// Microseconds of those that are all over.
+    spent_us: u64,
+    /// Supervisors of ended calls whose background processes a bound has struck, and since when.
+    condemned: BTreeMap<i32, Instant>,
+    /// That bound, until it is told.
+    leftovers: Option<StoppedBy>,
     /// A supervisor died: look for what it left.
     orphaned: bool,
     /// The engine has no subreapers: see [`Kin`].
@@ -153,6 +164,10 @@ impl Init {
             counted: None,
             calls: BTreeMap::new(),
             keepers: Vec::new(),
+            meters: BTreeMap::new(),
+            spent_us: 0,
+            condemned: BTreeMap::new(),
+            leftovers: None,
             orphaned: false,
             adopts,
             group,
@@ -208,12 +223,11 @@ impl Init {
                 fds.push(PollFd::from_borrowed_fd(fd, flags));
             }
         }
-        let counts = self.count || self.bounds.weigh;
-        let timeout = if self.orphaned { Some(5) } else { None };
+        let timeout = if self.orphaned || !self.condemned.is_empty() { Some(5) } else { None };
         let timeout = timeout
             .or_else(|| self.calls.values().filter_map(Running::due_ms).min())
-            .or_else(|| (counts && !self.calls.is_empty()).then_some(COUNT_EVERY_MS));
-        let timeout = timeout.map(|ms| if counts { ms.min(COUNT_EVERY_MS) } else { ms }).map(|ms| Timespec {
+            .or_else(|| self.is_busy().then_some(COUNT_EVERY_MS));
+        let timeout = timeout.map(|ms| ms.min(COUNT_EVERY_MS)).map(|ms| Timespec {
             tv_sec: i64::try_from(ms / 1000).unwrap_or(i64::MAX),
             tv_nsec: i64::try_from((ms % 1000) * 1_000_000).unwrap_or(0),
         });
@@ -242,12 +256,21 @@ impl Init {
                     None => (&frame.payload[..], Vec::new()),
                 };
                 let start: Start = serde_json::from_slice(head).map_err(io::Error::other)?;
-                match call::start(&start.job, stdin, &self.env, &self.bounds, &self.place) {
+                let bounds = start.bounds(&self.bounds);
+                // What is left over must do for looking at files, which has a bound of its own.
+                let spent = self.spent_us() > self.bound_us() && !matches!(start.job, Job::File(_));
+                let started = match spent {
+                    true => Err(rustix::io::Errno::DQUOT.into()),
+                    false => call::start(&start.job, stdin, &self.env, &bounds, &self.place),
+                };
+                match started {
                     Ok(running) => {
                         // The first look is due when it has had the time to do something.
-                        if self.calls.is_empty() {
+                        if !self.is_busy() {
                             self.counted = Some(Instant::now());
                         }
+                        let bound_us = start.cpu_ms.map_or(u64::MAX, |ms| ms.saturating_mul(1000));
+                        self.meters.insert(running.supervisor(), Meter::new(bound_us));
                         if let Some(group) = &self.group {
                             self.struck.insert(frame.call, group.counters());
                         }
@@ -261,8 +284,10 @@ impl Init {
                             background: 0,
                             too_many_processes: false,
                             out_of_memory: false,
+                            out_of_cpu: spent,
                             disk_full: false,
                             struck: None,
+                            leftovers: self.leftovers.take(),
                         };
                         self.send_end(frame.call, &end)
                     }
@@ -271,6 +296,15 @@ impl Init {
             Kind::Kill => {
                 if let Some(call) = self.calls.get_mut(&frame.call) {
                     call.kill_all();
+                }
+                Ok(())
+            }
+            Kind::Sweep => {
+                let by = serde_json::from_slice(&frame.payload).map_err(io::Error::other)?;
+                self.condemn(by, &self.keepers.clone());
+                // What hangs at init itself is not told apart from what a call has running.
+                if self.adopts && sweep::kill_orphans(&self.kin()) > 0 {
+                    self.leftovers = Some(by);
                 }
                 Ok(())
             }
@@ -286,6 +320,11 @@ impl Init {
         while let Some(reaped) = sys::reap(false) {
             let kept = self.keepers.contains(&reaped.pid);
             self.keepers.retain(|pid| *pid != reaped.pid);
+            self.condemned.remove(&reaped.pid);
+            if let Some(mut meter) = self.meters.remove(&reaped.pid) {
+                meter.raise(reaped.usage.user_us.saturating_add(reaped.usage.system_us));
+                self.spent_us = self.spent_us.saturating_add(meter.total_us());
+            }
             let ours = kept || self.calls.values().any(|call| call.supervisor() == reaped.pid);
             let killed = matches!(reaped.ended, crate::Ended::Signal(_));
             // A supervisor ends by itself only when nothing is below it.
@@ -316,38 +355,112 @@ impl Init {
         Ok(())
     }
 
-    /// Ends the calls of a guest that has too many processes or too much memory. Looked at every so often, not at
-    /// each piece of output: a look reads all of `/proc`.
+    /// Whether anything of a guest may run.
+    fn is_busy(&self) -> bool {
+        !self.calls.is_empty() || !self.keepers.is_empty()
+    }
+
+    fn kin(&self) -> Kin {
+        Kin {
+            supervisors: self.calls.values().map(Running::supervisor).chain(self.keepers.clone()).collect(),
+            adopted: self.adopts,
+        }
+    }
+
+    /// Processor time that all calls together may use, and what they have used.
+    fn bound_us(&self) -> u64 {
+        self.bounds.cpu_s.saturating_mul(1_000_000)
+    }
+
+    fn spent_us(&self) -> u64 {
+        self.meters.values().map(Meter::total_us).fold(self.spent_us, u64::saturating_add)
+    }
+
+    /// Ends the calls of a guest that has used too much processor time, or has too many processes or too much memory.
+    /// Looked at every so often, not at each piece of output: a look reads all of `/proc`.
     fn count(&mut self) {
         let every = Duration::from_millis(COUNT_EVERY_MS);
         let due = self.count && self.calls.values().any(Running::is_to_be_counted);
-        if self.calls.is_empty() || (!due && self.counted.is_some_and(|at| at.elapsed() < every)) {
+        if !self.is_busy() || (!due && self.counted.is_some_and(|at| at.elapsed() < every)) {
             return;
         }
         self.counted = Some(Instant::now());
-        if self.bounds.weigh && sweep::weight(self.place.walls) > self.bounds.memory {
+        let census = sweep::census(self.place.walls, &self.kin(), self.bounds.weigh);
+        for (supervisor, meter) in &mut self.meters {
+            let (own, below) = census.family(*supervisor);
+            meter.look(own, &below);
+        }
+        let spent = self.spent_us() > self.bound_us();
+        let over: Vec<i32> =
+            self.meters.iter().filter(|(_, meter)| spent || meter.is_over()).map(|(pid, _)| *pid).collect();
+        self.strike(StoppedBy::Cpu, &over);
+        if self.bounds.weigh {
+            let shares = census.families.iter().map(|family| (family.supervisor, family.memory));
+            self.strike_largest(StoppedBy::Memory, census.memory, self.bounds.memory, shares.collect());
+        }
+        if self.count {
+            let shares = census.families.iter().map(|family| (family.supervisor, family.tasks));
+            let bound = u64::from(self.bounds.processes);
             for call in self.calls.values_mut() {
-                call.too_much_memory();
+                call.count(census.tasks, bound);
+            }
+            self.strike_largest(StoppedBy::Processes, census.tasks, bound, shares.collect());
+        }
+    }
+
+    /// Strikes those who hold most, until what is left is within the bound: whoever lives on beside a call is no
+    /// reason to end it. Where it cannot be told whose it is, all are struck.
+    fn strike_largest(&mut self, by: StoppedBy, all: u64, bound: u64, mut shares: Vec<(i32, u64)>) {
+        let mut excess = all.saturating_sub(bound);
+        shares.sort_by_key(|(_, share)| std::cmp::Reverse(*share));
+        let mut struck = Vec::new();
+        for (supervisor, share) in shares {
+            if excess == 0 {
+                break;
+            }
+            excess = excess.saturating_sub(share);
+            struck.push(supervisor);
+        }
+        self.strike(by, &struck);
+    }
+
+    /// Ends these calls, and what those of them left that are over.
+    fn strike(&mut self, by: StoppedBy, supervisors: &[i32]) {
+        for call in self.calls.values_mut().filter(|call| supervisors.contains(&call.supervisor())) {
+            call.strike(by);
+        }
+        let over: Vec<i32> =
+            self.keepers.iter().copied().filter(|keeper| supervisors.contains(keeper)).collect();
+        self.condemn(by, &over);
+    }
+
+    /// Ends what these calls left running, which are over themselves.
+    fn condemn(&mut self, by: StoppedBy, keepers: &[i32]) {
+        for keeper in keepers {
+            if !self.condemned.contains_key(keeper) {
+                self.condemned.insert(*keeper, Instant::now());
+                self.leftovers = Some(by);
             }
         }
-        if !self.count {
-            return;
-        }
-        let bound = usize::try_from(self.bounds.processes).unwrap_or(usize::MAX);
-        // Init and one supervisor a call are ours.
-        let guests = sweep::count(self.place.walls).saturating_sub(1 + self.calls.len() + self.keepers.len());
-        for call in self.calls.values_mut() {
-            call.count(guests, bound);
+    }
+
+    fn end_condemned(&mut self, kin: &Kin) {
+        let mut everything = false;
+        self.condemned.retain(|supervisor, since| {
+            let left = !sweep::kill_below(*supervisor, kin, &|_| true).is_empty();
+            everything |= left && since.elapsed() > call::SWEEP;
+            left
+        });
+        if everything {
+            sweep::kill_everything();
         }
     }
 
     /// Ends the calls that are done.
     fn advance(&mut self) -> io::Result<()> {
         self.count();
-        let kin = Kin {
-            supervisors: self.calls.values().map(Running::supervisor).chain(self.keepers.clone()).collect(),
-            adopted: self.adopts,
-        };
+        let kin = self.kin();
+        self.end_condemned(&kin);
         if self.orphaned {
             self.orphaned = !self.adopts && sweep::kill_orphans(&kin) > 0;
         }
@@ -370,6 +483,7 @@ impl Init {
                         end.disk_full = disk_is_full(&self.place.workspace);
                     }
                 }
+                end.leftovers = self.leftovers.take();
                 for (kind, piece) in rest {
                     self.send(&Frame::new(kind, id, piece))?;
                 }

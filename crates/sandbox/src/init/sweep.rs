@@ -2,18 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io::Read;
 
 use crate::launch::Walls;
 use crate::sys;
-
-/// A process as `/proc` tells it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Seen {
-    pid: i32,
-    parent: i32,
-    dead: bool,
-}
+use crate::table::{self, Seen, has_first, snapshot};
 
 /// Init's own children: who is a supervisor, and what the rest of them is.
 pub(super) struct Kin {
@@ -24,24 +16,63 @@ pub(super) struct Kin {
     pub(super) adopted: bool,
 }
 
-/// Processes in the sandbox, init included.
-pub(super) fn count(walls: Walls) -> usize {
-    match walls {
-        Walls::Own => fs::read_dir("/proc").map_or(0, |dir| dir.filter_map(|e| pid_of(&e.ok()?)).count()),
+/// What a call, running or over, has in the sandbox.
+pub(super) struct Family {
+    /// Its reaper.
+    pub(super) supervisor: i32,
+    /// Processes and threads.
+    pub(super) tasks: u64,
+    /// Bytes that they hold.
+    pub(super) memory: u64,
+}
+
+/// Who is in the sandbox.
+pub(super) struct Census {
+    all: Vec<Seen>,
+    /// Those of the guest.
+    pub(super) tasks: u64,
+    pub(super) memory: u64,
+    pub(super) families: Vec<Family>,
+}
+
+/// Looks at everybody; what they hold is asked only where that is wanted, for it costs one more file each. Memory
+/// that several of them map is counted for each: too much rather than too little.
+pub(super) fn census(walls: Walls, kin: &Kin, weigh: bool) -> Census {
+    let (all, me) = (table::snapshot(), me());
+    let guest = |seen: &&Seen| seen.pid != me && !kin.supervisors.contains(&seen.pid);
+    let here = match walls {
+        Walls::Own => all.clone(),
         // Others are there as well.
-        Walls::Shared => 1 + descendants(&snapshot(), me()).len(),
+        Walls::Shared => table::below(&all, me),
+    };
+    let here: Vec<&Seen> = here.iter().filter(guest).collect();
+    let held: BTreeMap<i32, u64> = match weigh {
+        true => here.iter().map(|seen| (seen.pid, held_by(seen.pid))).collect(),
+        false => BTreeMap::new(),
+    };
+    let of = |seen: &Seen| held.get(&seen.pid).copied().unwrap_or(0);
+    let families = kin.supervisors.iter().map(|supervisor| {
+        let below = table::below(&all, *supervisor);
+        Family {
+            supervisor: *supervisor,
+            tasks: below.iter().map(|seen| seen.threads).sum(),
+            memory: below.iter().map(of).sum(),
+        }
+    });
+    Census {
+        families: families.collect(),
+        tasks: here.iter().map(|seen| seen.threads).sum(),
+        memory: held.values().sum(),
+        all,
     }
 }
 
-/// Memory that the guest's processes hold, in bytes. What several of them map is counted for each: too much
-/// rather than too little.
-pub(super) fn weight(walls: Walls) -> u64 {
-    let me = me();
-    let pids: Vec<i32> = match walls {
-        Walls::Own => snapshot().into_iter().map(|seen| seen.pid).filter(|pid| *pid != me).collect(),
-        Walls::Shared => descendants(&snapshot(), me),
-    };
-    pids.into_iter().map(held_by).sum()
+impl Census {
+    /// A supervisor, where it still is, and all below it.
+    pub(super) fn family(&self, supervisor: i32) -> (Option<&Seen>, Vec<Seen>) {
+        let own = self.all.iter().find(|seen| seen.pid == supervisor);
+        (own, table::below(&self.all, supervisor))
+    }
 }
 
 /// Private and shared memory of a process; its mapped files belong to the page cache.
@@ -132,38 +163,6 @@ pub(super) fn holds(pid: i32, pipes: &[u64; 2]) -> bool {
     })
 }
 
-fn snapshot() -> Vec<Seen> {
-    let Ok(dir) = fs::read_dir("/proc") else { return Vec::new() };
-    // Longer than such a line can be: one read is the whole of it.
-    let mut line = [0; 4096];
-    dir.filter_map(|entry| {
-        let pid = pid_of(&entry.ok()?)?;
-        let n = fs::File::open(format!("/proc/{pid}/stat")).ok()?.read(&mut line).ok()?;
-        parse(pid, &String::from_utf8_lossy(&line[..n]))
-    })
-    .collect()
-}
-
-fn pid_of(entry: &fs::DirEntry) -> Option<i32> {
-    entry.file_name().to_str()?.parse().ok()
-}
-
-/// `pid (name) state ppid ...`: the name may hold anything, so the last bracket counts.
-fn parse(pid: i32, stat: &str) -> Option<Seen> {
-    let rest = &stat[stat.rfind(')')? + 1..];
-    let mut fields = rest.split_whitespace();
-    let state = fields.next()?;
-    let parent = fields.next()?.parse().ok()?;
-    // The first thread of a process may have ended while others go on: that is no dead process.
-    let threads: u32 = fields.nth(15).and_then(|n| n.parse().ok()).unwrap_or(1);
-    Some(Seen { pid, parent, dead: matches!(state, "Z" | "X") && threads <= 1 })
-}
-
-/// Whether the first thread of the process still runs.
-fn has_first(stat: &str) -> bool {
-    stat.rfind(')').is_some_and(|at| !stat[at + 1..].trim_start().starts_with(['Z', 'X']))
-}
-
 /// Kills what hangs at init itself and is no supervisor: a guest that kills its supervisor does not get away.
 /// Says how many such were found alive.
 pub(super) fn kill_orphans(kin: &Kin) -> usize {
@@ -195,58 +194,5 @@ fn family(all: &[Seen], supervisor: i32, kin: &Kin) -> Vec<i32> {
 
 /// Living descendants of `supervisor`.
 fn descendants(all: &[Seen], supervisor: i32) -> Vec<i32> {
-    let mut children: BTreeMap<i32, Vec<&Seen>> = BTreeMap::new();
-    for seen in all {
-        children.entry(seen.parent).or_default().push(seen);
-    }
-    let mut found = Vec::new();
-    let mut open = vec![supervisor];
-    while let Some(parent) = open.pop() {
-        for child in children.get(&parent).into_iter().flatten() {
-            if !child.dead {
-                found.push(child.pid);
-            }
-            open.push(child.pid);
-        }
-        // A cycle cannot be in a true table, but a table read while it changes is not quite true.
-        if found.len() > all.len() {
-            break;
-        }
-    }
-    found
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_process_name_with_brackets_does_not_hide_its_parent() {
-        let seen = parse(7, "7 (a) b) S) R 3 7 7 0 -1").unwrap();
-        assert_eq!(seen, Seen { pid: 7, parent: 3, dead: false });
-    }
-
-    #[test]
-    fn a_process_without_its_first_thread_is_alive() {
-        let stat = |threads| format!("7 (x) Z 3 7 7 0 -1 0 0 0 0 0 0 0 0 0 20 0 {threads} 0 1");
-        assert!(!parse(7, &stat(2)).unwrap().dead);
-        assert!(parse(7, &stat(1)).unwrap().dead);
-        assert!(!has_first(&stat(2)));
-    }
-
-    #[test]
-    fn descendants_are_found_at_any_depth_and_the_dead_are_not_counted() {
-        let seen = |pid, parent, dead| Seen { pid, parent, dead };
-        let all = [
-            seen(1, 0, false),
-            seen(5, 1, false),
-            seen(6, 5, false),
-            seen(7, 6, true),
-            seen(8, 7, false),
-            seen(9, 1, false),
-        ];
-        let mut found = descendants(&all, 5);
-        found.sort_unstable();
-        assert_eq!(found, [6, 8]);
-    }
+    table::below(all, supervisor).into_iter().filter(|seen| !seen.dead).map(|seen| seen.pid).collect()
 }

@@ -93,6 +93,8 @@ fn live() -> io::Result<()> {
             background: 0,
             too_many_processes: false,
             out_of_memory: false,
+            out_of_cpu: false,
+            leftovers: None,
             disk_full: false,
         };
         send(&port, Kind::End, &serde_json::to_vec(&end)?)?;

@@ -216,6 +216,7 @@ async fn run(
         stdin: Vec::new(),
         timeout: PATIENCE,
         output: 64 << 10,
+        cpu: None,
     };
     let (_give, cancel) = Cancel::new();
     let mut said = Vec::new();

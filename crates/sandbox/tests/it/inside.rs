@@ -140,7 +140,7 @@ impl Inside {
             return in_bubblewrap(&self.workspace(), job, stdin);
         }
         let (_give, cancel) = Cancel::new();
-        let call = Call { job, stdin: stdin.to_vec(), timeout, output };
+        let call = Call { job, stdin: stdin.to_vec(), timeout, output, cpu: None };
         self.call_with(&call, &cancel)
     }
 
@@ -231,6 +231,7 @@ fn in_bubblewrap(workspace: &Path, job: Job, stdin: &[u8]) -> Ran {
         stdout_bytes: u64::try_from(done.stdout.len()).unwrap(),
         stderr_bytes: u64::try_from(done.stderr.len()).unwrap(),
         background: 0,
+        leftovers: None,
     };
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     Ran { outcome, out: text(done.stdout), err: text(done.stderr) }

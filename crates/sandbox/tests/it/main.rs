@@ -16,6 +16,7 @@ mod lost;
 mod modules;
 mod raw;
 mod refusal;
+mod sums;
 mod teardown;
 mod terminal;
 mod told;

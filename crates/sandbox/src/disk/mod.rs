@@ -1,0 +1,361 @@
+//! The sums of what a guest may take on the host's disk, watched from outside.
+//!
+//! ```text
+//!   a call begins ──▶ watch: every 25 ms what the file system has left; where that might be too much, and now and
+//!   then in any case, a look at the whole tree ──▶ over the bound, and more than before ──▶ the calls are struck
+//! ```
+//!
+//! No quota of the kernel is asked for. Those of projects (ext4, xfs) must have been switched on when the file
+//! system was made or mounted, and only root may set them. An image of a fixed size needs root, a loop device and a
+//! mount on the host, would have to be copied back, and has the kernel read a file system that a guest has written.
+//! Memory is no place for a workspace. A watch holds on every file system and for every user; what is written
+//! between two looks is beyond the bound, and the report says so.
+//!
+//! A guest that is over its bound can still take things away: a call is struck only when there is more than there
+//! was when the last one was struck. As long as it is over, its calls can write no byte into any file.
+
+mod open;
+mod tree;
+
+use std::collections::BTreeSet;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::fs::{Mode, OFlags};
+use tokio::sync::{oneshot, watch};
+
+use tree::{Look, Taken};
+
+/// What the file system has left is asked this often.
+pub(crate) const EVERY: Duration = Duration::from_millis(25);
+/// The tree is looked at this often at least, for others may free what the guest takes; less often where a look
+/// costs more than one in [`SHARE`] of that.
+pub(crate) const AT_LEAST: Duration = Duration::from_millis(250);
+/// See [`AT_LEAST`].
+pub(crate) const SHARE: u32 = 20;
+/// A tree that takes no longer than this is looked at after each call.
+const CHEAP: Duration = Duration::from_millis(2);
+/// How long what is swept away may take to be gone, and the part of its bound that it may still add, before what is
+/// added counts as somebody else's.
+const SWEEP: Duration = Duration::from_secs(1);
+/// See [`SWEEP`].
+const PART: u64 = 4;
+/// Between two strikes.
+const AGAIN: Duration = Duration::from_millis(500);
+/// Looks in a row that could not see everything, after which a tree counts as too large.
+const BLIND: u32 = 3;
+
+/// A folder and its bounds.
+#[derive(Debug)]
+pub(crate) struct Place {
+    folder: OwnedFd,
+    name: PathBuf,
+    bytes: u64,
+    files: u64,
+}
+
+impl Place {
+    /// Opens it; no link is followed at its end.
+    pub(crate) fn open(name: &Path, bytes: u64, files: u64) -> io::Result<Place> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let folder = rustix::fs::open(name, flags, Mode::empty())?;
+        Ok(Place { folder, name: name.to_owned(), bytes, files })
+    }
+}
+
+/// The watch over one sandbox; it ends when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Disk {
+    orders: Option<Sender<Order>>,
+    strikes: watch::Receiver<u64>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+enum Order {
+    /// A call begins; the answer is whether the bound is passed already.
+    Enter(oneshot::Sender<bool>),
+    /// A call is over.
+    Leave { struck: bool, background: bool, answer: oneshot::Sender<bool> },
+}
+
+impl Disk {
+    /// Begins, for the sandbox of this first process; `sweep` ends what earlier calls left running.
+    pub(crate) fn watch(places: Vec<Place>, first: i32, sweep: Box<dyn Fn() + Send>) -> io::Result<Disk> {
+        let (orders, taken) = channel();
+        let (strike, strikes) = watch::channel(0);
+        let stop = Arc::new(AtomicBool::new(false));
+        let watcher = Watcher {
+            strike,
+            sweep,
+            first,
+            stop: Arc::clone(&stop),
+            levels: places.iter().map(|p| Taken { bytes: p.bytes, files: p.files, sizes: 0 }).collect(),
+            seen: vec![Taken::default(); places.len()],
+            free: vec![Free::default(); places.len()],
+            places,
+            begun: false,
+            looked: Instant::now(),
+            cost: Duration::ZERO,
+            tree: Duration::ZERO,
+            blind: 0,
+            full: false,
+            calls: 0,
+            left: false,
+            swept: None,
+            struck: None,
+        };
+        let thread =
+            std::thread::Builder::new().name("disk".to_owned()).spawn(move || watcher.serve(&taken))?;
+        Ok(Disk { orders: Some(orders), strikes, stop, thread: Some(thread) })
+    }
+
+    /// A call begins; whether the workspace is beyond its bound. None when nobody watches any more.
+    pub(crate) async fn enter(&self) -> Option<bool> {
+        let (answer, answered) = oneshot::channel();
+        self.orders.as_ref()?.send(Order::Enter(answer)).ok()?;
+        answered.await.ok()
+    }
+
+    /// It is over; whether the bound was passed meanwhile, and nothing was struck in time.
+    pub(crate) async fn leave(&self, struck: bool, background: bool) -> bool {
+        let (answer, answered) = oneshot::channel();
+        let sent = self.orders.as_ref().map(|o| o.send(Order::Leave { struck, background, answer }));
+        match sent {
+            Some(Ok(())) => answered.await.unwrap_or_default(),
+            Some(Err(_)) | None => false,
+        }
+    }
+
+    /// Hears of strikes from now on.
+    pub(crate) fn strikes(&self) -> watch::Receiver<u64> {
+        let mut strikes = self.strikes.clone();
+        strikes.mark_unchanged();
+        strikes
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.orders = None;
+        // Folders it has opened are as they were when it has ended.
+        if let Some(thread) = self.thread.take() {
+            thread.join().ok();
+        }
+    }
+}
+
+/// What a file system has left.
+#[derive(Clone, Copy, Debug, Default)]
+struct Free {
+    bytes: u64,
+    files: u64,
+}
+
+struct Watcher {
+    strike: watch::Sender<u64>,
+    sweep: Box<dyn Fn() + Send>,
+    first: i32,
+    stop: Arc<AtomicBool>,
+    places: Vec<Place>,
+    /// What is allowed now: the bound, or what there was when it was struck.
+    levels: Vec<Taken>,
+    /// What there was at the last look, and what was free then.
+    seen: Vec<Taken>,
+    free: Vec<Free>,
+    begun: bool,
+    looked: Instant,
+    /// What that look took, and what of it the trees did.
+    cost: Duration,
+    tree: Duration,
+    blind: u32,
+    full: bool,
+    calls: u32,
+    /// Earlier calls may have left something running.
+    left: bool,
+    /// When something was swept away, and what there was then.
+    swept: Option<(Instant, Taken)>,
+    struck: Option<Instant>,
+}
+
+impl Watcher {
+    fn serve(mut self, orders: &Receiver<Order>) {
+        loop {
+            let order = if self.calls > 0 || self.left || self.swept.is_some() {
+                match orders.recv_timeout(EVERY) {
+                    Err(RecvTimeoutError::Timeout) => None,
+                    Ok(order) => Some(order),
+                    Err(RecvTimeoutError::Disconnected) => return,
+                }
+            } else {
+                match orders.recv() {
+                    Ok(order) => Some(order),
+                    Err(_) => return,
+                }
+            };
+            // Who asked may have given up.
+            match order {
+                None => self.tick(),
+                Some(Order::Enter(answer)) => drop(answer.send(self.enter())),
+                Some(Order::Leave { struck, background, answer }) => {
+                    answer.send(self.leave(struck, background)).ok();
+                }
+            }
+        }
+    }
+
+    fn enter(&mut self) -> bool {
+        if !self.begun {
+            self.begun = true;
+            self.look();
+            // What was there before is no guest's doing: an import counts bytes as sizes tell them.
+            for (place, seen) in self.places.iter_mut().zip(&self.seen) {
+                place.bytes = place.bytes.saturating_add(seen.bytes.saturating_sub(seen.sizes));
+            }
+            self.settle(false);
+        } else if self.full {
+            self.look();
+            self.settle(false);
+        }
+        self.calls += 1;
+        self.full
+    }
+
+    fn leave(&mut self, struck: bool, background: bool) -> bool {
+        self.calls = self.calls.saturating_sub(1);
+        self.left |= background;
+        let mut filled = false;
+        if struck || self.full || self.tree <= CHEAP || self.may_be_over() {
+            self.look();
+            filled = !self.full && self.is_over();
+            // Who else could have done it is still there, and is struck when it does more.
+            self.settle(self.calls == 0);
+        }
+        filled
+    }
+
+    /// What is allowed from now on: less when something was taken away, more only where all is done that can be.
+    fn settle(&mut self, more: bool) {
+        self.full = false;
+        for ((place, level), seen) in self.places.iter().zip(&mut self.levels).zip(&self.seen) {
+            let bytes = if more { seen.bytes } else { seen.bytes.min(level.bytes) };
+            let files = if more { seen.files } else { seen.files.min(level.files) };
+            level.bytes = bytes.max(place.bytes);
+            level.files = files.max(place.files);
+            self.full |= seen.bytes >= place.bytes || seen.files > place.files;
+        }
+    }
+
+    fn tick(&mut self) {
+        let since = self.looked.elapsed();
+        let due = since >= AT_LEAST.max(self.cost * SHARE);
+        let soon = since >= EVERY.max(self.cost * 3) && (self.swept.is_some() || self.may_be_over());
+        if !due && !soon {
+            return;
+        }
+        let before = self.sum();
+        self.look();
+        if let Some((at, then)) = self.swept {
+            let now = self.sum();
+            let still = now.bytes <= before.bytes && now.files <= before.files;
+            if still && at.elapsed() >= AT_LEAST {
+                // Whoever did it is gone, and what is there now is allowed.
+                self.swept = None;
+                return self.settle(true);
+            }
+            let most = self.places.first().map_or(0, |place| place.bytes / PART);
+            if (still || at.elapsed() < SWEEP) && now.bytes <= then.bytes.saturating_add(most) {
+                return;
+            }
+            self.swept = None;
+        }
+        if self.is_over() {
+            self.strike();
+        } else if self.blind == 0 {
+            self.settle(false);
+        }
+    }
+
+    fn strike(&mut self) {
+        if std::mem::take(&mut self.left) || self.calls == 0 {
+            // Who lives on beyond its call goes first: the one that runs may have written nothing.
+            (self.sweep)();
+            self.swept = Some((Instant::now(), self.sum()));
+        } else if self.struck.is_none_or(|at| at.elapsed() >= AGAIN) {
+            self.struck = Some(Instant::now());
+            self.strike.send_modify(|n| *n += 1);
+        }
+    }
+
+    /// What there was everywhere at the last look.
+    fn sum(&self) -> Taken {
+        self.seen.iter().fold(Taken::default(), |sum, seen| Taken {
+            bytes: sum.bytes.saturating_add(seen.bytes),
+            files: sum.files.saturating_add(seen.files),
+            sizes: 0,
+        })
+    }
+
+    fn is_over(&self) -> bool {
+        let over = |(seen, level): (&Taken, &Taken)| seen.bytes > level.bytes || seen.files > level.files;
+        self.blind >= BLIND || self.seen.iter().zip(&self.levels).any(over)
+    }
+
+    /// Whether what the file system has lost since the last look would fill it, had the guest taken it.
+    fn may_be_over(&self) -> bool {
+        self.places.iter().enumerate().any(|(at, place)| {
+            let now = free(place);
+            let grown = |then: u64, now: u64| then.saturating_sub(now);
+            self.seen[at].bytes.saturating_add(grown(self.free[at].bytes, now.bytes)) >= self.levels[at].bytes
+                || self.seen[at].files.saturating_add(grown(self.free[at].files, now.files))
+                    > self.levels[at].files
+        })
+    }
+
+    /// A look at everything.
+    fn look(&mut self) {
+        let began = Instant::now();
+        let mut counted = BTreeSet::new();
+        let mut whole = true;
+        for at in 0..self.places.len() {
+            let place = &self.places[at];
+            self.free[at] = free(place);
+            let most = self.levels[at].files.saturating_mul(4).saturating_add(100_000);
+            let look = Look::at(place.folder.as_fd(), most, &mut counted, &self.stop);
+            whole &= look.whole;
+            self.seen[at] = look.taken;
+        }
+        self.tree = began.elapsed();
+        // Before the first call there is nobody who could hold anything.
+        if let (true, Some(place)) = (self.calls > 0 || self.left || self.full, self.places.first())
+            && let Ok(stat) = rustix::fs::fstat(&place.folder)
+        {
+            let (found, all) = open::nameless(self.first, stat.st_dev, &mut counted);
+            whole &= all;
+            for nameless in found {
+                let owner = self.places.iter().rposition(|p| Path::new(&nameless.was).starts_with(&p.name));
+                let seen = &mut self.seen[owner.unwrap_or(0)];
+                seen.bytes = seen.bytes.saturating_add(nameless.taken.bytes);
+                seen.files += nameless.taken.files;
+            }
+        }
+        self.blind = if whole || self.stop.load(Ordering::Relaxed) { 0 } else { self.blind + 1 };
+        self.looked = Instant::now();
+        self.cost = began.elapsed();
+    }
+}
+
+fn free(place: &Place) -> Free {
+    match rustix::fs::fstatvfs(&place.folder) {
+        Ok(seen) => Free { bytes: seen.f_bfree.saturating_mul(seen.f_frsize), files: seen.f_ffree },
+        // Nothing left is said: a look follows.
+        Err(_) => Free::default(),
+    }
+}

@@ -1,0 +1,278 @@
+//! Bounds on sums: what many files, many processes and many calls take together. Bombs are bounded.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::Duration;
+
+use policy::StoppedBy;
+use sandbox::{Call, Cancel, Ended, FileOp};
+
+use crate::{Inside, on_every_tier, shell};
+
+const MIB: u64 = 1 << 20;
+
+/// Bytes and entries of a tree, as the disk has them.
+fn taken(folder: &Path) -> (u64, u64) {
+    let (mut bytes, mut files) = (0, 0);
+    let Ok(dir) = std::fs::read_dir(folder) else { return (0, 0) };
+    for entry in dir.flatten() {
+        let Ok(meta) = std::fs::symlink_metadata(entry.path()) else { continue };
+        (bytes, files) = (bytes + meta.blocks() * 512, files + 1);
+        if meta.is_dir() {
+            let inner = taken(&entry.path());
+            (bytes, files) = (bytes + inner.0, files + inner.1);
+        }
+    }
+    (bytes, files)
+}
+
+/// Small files without end, each within what one file may have; bounded by 4 GiB.
+const FILL: &str = "b=bytes(range(256))*4096
+for i in range(4096):
+    with open('f%d'%i,'wb') as f: f.write(b)
+print('all')";
+
+fn call(line: &str, cpu: Option<Duration>) -> Call {
+    let timeout = Duration::from_secs(60);
+    Call { job: shell(line), stdin: Vec::new(), timeout, output: 1 << 20, cpu }
+}
+
+/// Runs a bomb, and says what it was stopped by and how far beyond its bound it came.
+#[expect(clippy::print_stderr, reason = "how far beyond is read by who runs it, not judged")]
+fn strike(inside: &Inside, program: &str, bound: u64) {
+    let ran = inside.python(program);
+    let (bytes, files) = taken(&inside.workspace());
+    eprintln!("{}: {} MiB and {files} files, bound {} MiB", inside.tier, bytes / MIB, bound / MIB);
+    assert_eq!(ran.outcome.stopped_by, StoppedBy::Disk, "{:?} {}", ran.outcome, ran.err);
+    assert!(!ran.out.contains("all"));
+}
+
+on_every_tier! {
+    fn r38_many_files_together_are_held_and_told_as_disk(inside: &Inside) {
+        let inside = &Inside::with(inside.tier, |plan| plan.limits.disk = 64 * MIB);
+        strike(inside, FILL, 64 * MIB);
+        // What is written between two looks, on a machine that does other things as well.
+        assert!(taken(&inside.workspace()).0 < 1024 * MIB);
+    }
+
+    fn r38_many_empty_files_are_held_and_told_as_disk(inside: &Inside) {
+        let inside = &Inside::with(inside.tier, |plan| plan.limits.files = 500);
+        let many = "import os\nfor i in range(2000000): os.close(os.open('f%d'%i,os.O_CREAT|os.O_WRONLY))\nprint('all')";
+        strike(inside, many, 0);
+    }
+
+    fn files_without_a_name_count_while_they_are_held(inside: &Inside) {
+        let inside = &Inside::with(inside.tier, |plan| plan.limits.disk = 64 * MIB);
+        let hold = "import os,time
+b=bytes(range(256))*4096
+held=[]
+for i in range(200):
+    f=open('f','wb'); os.unlink('f'); held.append(f)
+    for _ in range(10): f.write(b)
+    f.flush(); time.sleep(0.02)
+time.sleep(20)
+print('all')";
+        strike(inside, hold, 64 * MIB);
+        let after = inside.sh("echo x > small; cat small");
+        assert_eq!((after.out.as_str(), after.outcome.ended), ("x\n", Ended::Exit(0)));
+    }
+
+    fn what_is_mapped_of_a_file_without_a_name_counts(inside: &Inside) {
+        let inside = &Inside::with(inside.tier, |plan| plan.limits.disk = 64 * MIB);
+        let hold = "import os,mmap,time
+held=[]
+for i in range(40):
+    fd=os.open('f',os.O_CREAT|os.O_RDWR); os.ftruncate(fd,8<<20)
+    m=mmap.mmap(fd,8<<20); os.unlink('f'); os.close(fd); held.append(m)
+    m.write(bytes(8<<20)); time.sleep(0.05)
+time.sleep(20)
+print('all')";
+        strike(inside, hold, 64 * MIB);
+    }
+
+    /// OC-25.1 and OC-25.2: what was full goes on, output is told, and what is taken away makes room.
+    fn a_full_workspace_can_be_looked_at_and_made_room_in(inside: &Inside) {
+        let inside = &Inside::with(inside.tier, |plan| plan.limits.disk = 64 * MIB);
+        let first = inside.sh("dd if=/dev/zero of=big bs=1M count=256 2>/dev/null; true");
+        assert!(matches!(first.outcome.stopped_by, StoppedBy::Exit | StoppedBy::Disk), "{:?}", first.outcome);
+        let alive = inside.sh("echo still-here");
+        assert_eq!((alive.out.as_str(), alive.outcome.stopped_by), ("still-here\n", StoppedBy::Exit));
+        strike_again(inside);
+        let freed = inside.sh("rm -rf big f[0-9]* && echo freed");
+        assert_eq!((freed.out.as_str(), freed.outcome.stopped_by), ("freed\n", StoppedBy::Exit));
+        let room = inside.sh("head -c 10m /dev/zero > again && wc -c < again");
+        assert_eq!((room.out.trim(), room.outcome.stopped_by), ("10485760", StoppedBy::Exit), "{}", room.err);
+    }
+
+    fn a_tool_for_files_finds_no_room_in_a_full_workspace(inside: &Inside) {
+        let inside = &Inside::with(inside.tier, |plan| plan.limits.disk = 16 * MIB);
+        strike(inside, FILL, 16 * MIB);
+        let wrote = inside.file(FileOp::Write { path: "note".to_owned() }, &[b'x'; 100_000]);
+        assert!(wrote.out.contains("\"kind\":\"disk\""), "{} {:?}", wrote.out, wrote.outcome);
+        let read = inside.file(FileOp::Read { path: "f0".to_owned(), offset: 0, limit: 3 }, b"");
+        assert!(read.out.starts_with("{\"ok\""), "{}", read.out);
+        inside.sh("rm -f f[0-9]*");
+        let wrote = inside.file(FileOp::Write { path: "note".to_owned() }, &[b'x'; 100_000]);
+        assert!(wrote.out.starts_with("{\"ok\""), "{} {:?}", wrote.out, wrote.outcome);
+        assert_eq!(std::fs::read_dir(inside.workspace()).unwrap().count(), 1);
+    }
+
+    /// The record must not tell a call for what another left behind.
+    fn what_an_earlier_call_left_is_swept_away_before_a_call_is_struck_for_it(inside: &Inside) {
+        let inside = &Inside::with(inside.tier, |plan| plan.limits.disk = 64 * MIB);
+        let later = "import time; time.sleep(1)
+for i in range(4096):
+    open('g%d'%i,'wb').write(bytes(1<<20)); time.sleep(0.02)";
+        let left = inside.sh(&format!("python3 -c \"{later}\" </dev/null >/dev/null 2>&1 & echo left"));
+        assert_eq!((left.out.as_str(), left.outcome.stopped_by), ("left\n", StoppedBy::Exit));
+        // Until there is much of it, and no more comes.
+        let innocent = inside.sh(
+            "n=0; while :; do sleep 1; m=$(ls | grep -c g); [ $m -gt 60 ] && [ $m = $n ] && break; n=$m; done; \
+             echo done; exit 3",
+        );
+        assert_eq!(innocent.outcome.stopped_by, StoppedBy::Exit, "{:?}", innocent.outcome);
+        assert_eq!((innocent.out.as_str(), innocent.outcome.ended), ("done\n", Ended::Exit(3)));
+        assert_eq!(innocent.outcome.leftovers, Some(StoppedBy::Disk));
+        let (before, _) = taken(&inside.workspace());
+        assert_eq!(inside.sh("sleep 1").outcome.leftovers, None);
+        assert_eq!(taken(&inside.workspace()).0, before);
+    }
+
+    fn holes_take_no_room(inside: &Inside) {
+        let inside = &Inside::with(inside.tier, |plan| plan.limits.disk = 64 * MIB);
+        let ran = inside.python("for i in range(20):\n    open('h%d'%i,'wb').truncate(60<<20)\nimport time; time.sleep(2); print('all')");
+        assert_eq!((ran.out.as_str(), ran.outcome.stopped_by), ("all\n", StoppedBy::Exit), "{:?}", ran.outcome);
+    }
+
+    fn processor_time_of_many_processes_together_is_held(inside: &Inside) {
+        let inside = &Inside::with(inside.tier, |plan| plan.limits.cpu = Duration::from_secs(3));
+        // Each alone would be ended by a signal that the shell does not pass on: an exit, and no bound.
+        let ran = inside.sh("for i in 1 2 3 4 5 6 7 8; do (while :; do :; done) & done; wait");
+        assert_eq!(ran.outcome.stopped_by, StoppedBy::Cpu, "{:?}", ran.outcome);
+        let next = inside.sh("echo more");
+        assert_eq!((next.out.as_str(), next.outcome.stopped_by), ("", StoppedBy::Cpu), "{:?}", next.outcome);
+    }
+
+    fn processor_time_of_the_dead_counts(inside: &Inside) {
+        let inside = &Inside::with(inside.tier, |plan| plan.limits.cpu = Duration::from_secs(3));
+        // Each burns a third of a second and is gone; bounded.
+        let ran = inside.python(CHAIN);
+        assert_eq!(ran.outcome.stopped_by, StoppedBy::Cpu, "{:?} {}{}", ran.outcome, ran.out, ran.err);
+    }
+
+    fn processor_time_of_children_whose_end_is_ignored_counts(inside: &Inside) {
+        let inside = &Inside::with(inside.tier, |plan| plan.limits.cpu = Duration::from_secs(3));
+        let ran = inside.python(&format!("import signal; signal.signal(signal.SIGCHLD,signal.SIG_IGN)\n{CHAIN}"));
+        assert_eq!(ran.outcome.stopped_by, StoppedBy::Cpu, "{:?} {}{}", ran.outcome, ran.out, ran.err);
+    }
+
+    fn processor_time_of_one_call_is_bounded_and_the_next_has_its_own(inside: &Inside) {
+        let (_give, cancel) = Cancel::new();
+        let burn = "for i in 1 2 3 4; do (while :; do :; done) & done; wait";
+        for _ in 0..2 {
+            let ran = inside.call_with(&call(burn, Some(Duration::from_secs(1))), &cancel);
+            assert_eq!(ran.outcome.stopped_by, StoppedBy::Cpu, "{:?}", ran.outcome);
+        }
+        assert_eq!(inside.sh("echo alive").out, "alive\n");
+    }
+
+    fn a_call_is_not_told_what_another_one_used(inside: &Inside) {
+        let (_give, cancel) = Cancel::new();
+        let (burns, rests) = (call("while :; do :; done", Some(Duration::from_secs(1))), call("sleep 4; echo rested", None));
+        let (mut no, mut out) = (|_, _: &[u8]| {}, Vec::new());
+        let mut keep = |_, piece: &[u8]| out.extend_from_slice(piece);
+        let (burns, rests) = inside.block_on(async {
+            tokio::join!(
+                inside.running().run(&burns, &cancel, &mut no),
+                inside.running().run(&rests, &cancel, &mut keep)
+            )
+        });
+        assert_eq!(burns.unwrap().stopped_by, StoppedBy::Cpu);
+        assert_eq!(rests.unwrap().stopped_by, StoppedBy::Exit);
+        assert_eq!(String::from_utf8_lossy(&out), "rested\n");
+    }
+
+    fn open_files_are_bounded(inside: &Inside) {
+        let ran = inside.python("import resource,os
+held=[]
+try:
+    while len(held)<100000: held.append(os.open('/dev/null',os.O_RDONLY))
+except OSError: pass
+for fd in held[8:]: os.close(fd)
+print(len(held)<=1024, resource.getrlimit(resource.RLIMIT_NOFILE)[1]<=4096)
+try: resource.setrlimit(resource.RLIMIT_NOFILE,(9000,9000)); print('raised')
+except (ValueError,OSError): print('held')");
+        assert_eq!(ran.out, "True True\nheld\n", "{}", ran.err);
+    }
+}
+
+/// What the kernel keeps for a process beside its memory, where the kernel is Linux itself.
+#[test]
+fn what_the_kernel_keeps_for_a_process_is_bounded_whatever_the_executor_may_have() {
+    for tier in [policy::Tier::Confined, policy::Tier::Namespace] {
+        let ran = Inside::new(tier).python(
+            "import resource as r
+for n in ('SIGPENDING','MSGQUEUE','NICE','RTPRIO','MEMLOCK','STACK'): print(n, r.getrlimit(getattr(r,'RLIMIT_'+n))[1])",
+        );
+        // The executor's own may be less.
+        let most = [
+            ("SIGPENDING", 1024),
+            ("MSGQUEUE", 819_200),
+            ("NICE", 0),
+            ("RTPRIO", 0),
+            ("MEMLOCK", 65_536),
+            ("STACK", 64 << 20),
+        ];
+        for (line, (name, most)) in ran.out.lines().zip(most) {
+            let held: i64 = line.strip_prefix(name).unwrap().trim().parse().unwrap();
+            assert!((0..=most).contains(&held), "{tier}: {line}");
+        }
+        assert_eq!(ran.out.lines().count(), 6, "{}", ran.err);
+    }
+}
+
+/// Where no cgroup counts, init adds up: who holds most is told, and nobody else.
+#[test]
+fn memory_that_an_earlier_call_left_held_is_not_told_of_a_later_one() {
+    for tier in crate::TIERS {
+        let inside = &Inside::with(tier, |plan| plan.limits.memory = 256 * MIB);
+        if inside.holds("memory") {
+            // The kernel chooses, by its own measure.
+            continue;
+        }
+        let hold = "python3 -c \"import time
+time.sleep(1); b=[]
+for i in range(60): b.append(bytearray(8<<20)); time.sleep(0.02)
+time.sleep(60)\" </dev/null >/dev/null 2>&1 & echo left";
+        // One process alone meets a limit of its own: two together do not.
+        let left = inside.sh(&format!("{} {}", hold.replace("& echo left", "&"), hold));
+        assert_eq!(left.out, "left\n");
+        let innocent = inside.sh("sleep 6; echo done");
+        assert_eq!(
+            (innocent.out.as_str(), innocent.outcome.stopped_by),
+            ("done\n", StoppedBy::Exit),
+            "{tier}"
+        );
+        assert_eq!(innocent.outcome.leftovers, Some(StoppedBy::Memory), "{tier} {:?}", innocent.outcome);
+    }
+}
+
+/// Fills it once more and comes no further than it was, but for what no byte is needed for.
+fn strike_again(inside: &Inside) {
+    let (before, _) = taken(&inside.workspace());
+    let ran = inside.sh("head -c 200m /dev/zero > f1; head -c 200m /dev/zero > f2; exit 1");
+    let (after, _) = taken(&inside.workspace());
+    assert!(after < before + MIB, "{before} {after} {:?}", ran.outcome);
+}
+
+/// Forty children, one after the other.
+const CHAIN: &str = "import os,time
+for _ in range(40):
+    p=os.fork()
+    if p==0:
+        s=time.process_time()
+        while time.process_time()-s<0.33: pass
+        os._exit(0)
+    try: os.waitpid(p,0)
+    except ChildProcessError: pass
+print('all')";

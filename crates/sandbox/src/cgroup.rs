@@ -89,7 +89,10 @@ impl Cgroup {
                     made.groups.push(Group { version: own.version, controller: own.controller, folder })
                 }
                 Err(e) => {
-                    made.missing.push((own.controller, kind_word(&e)));
+                    // Nothing is bounded by it: without it init adds up.
+                    if own.controller != COUNTER {
+                        made.missing.push((own.controller, kind_word(&e)));
+                    }
                     // A group without its limit is of no use; one shared with others is kept.
                     if !shared {
                         drop(fs::remove_dir(&folder));
@@ -178,7 +181,7 @@ impl Cgroup {
     pub(crate) fn seen(&self) -> CgroupSeen {
         CgroupSeen {
             name: if self.groups.is_empty() { String::new() } else { self.name.clone() },
-            controllers: self.groups.iter().map(|group| group.controller.to_owned()).collect(),
+            controllers: CONTROLLERS.into_iter().filter(|c| self.holds(c)).map(str::to_owned).collect(),
             missing: self.missing.iter().map(|(c, why)| ((*c).to_owned(), why.clone())).collect(),
             clock: self.clock(),
         }

@@ -207,9 +207,9 @@ fn mount_system(bounds: &Bounds) -> io::Result<()> {
     mount("cg", "/cg", "cgroup2", MountFlags::empty(), None).map_err(during("mount the groups"))?;
     fs::write("/cg/cgroup.subtree_control", "+pids +memory").map_err(during("hand controllers down"))?;
     fs::create_dir(GROUP)?;
-    // Init, and one supervisor per call, come on top of what a guest may have. One less than the rlimit of its
-    // ids, so that this bound strikes first: it counts how often.
-    fs::write(format!("{GROUP}/pids.max"), (u64::from(bounds.processes) + 7).to_string())
+    // Init and the supervisor of a call come on top of what a guest may have. The rlimit of its ids is wider, so that
+    // this bound strikes first: it counts how often.
+    fs::write(format!("{GROUP}/pids.max"), (u64::from(bounds.processes) + 2).to_string())
         .map_err(during("bound processes"))?;
     // What is left is the kernel's own and this process's: a guest that takes all must not take these down.
     let most = bounds.memory.saturating_sub(160 << 20).max(bounds.memory / 2);

@@ -50,6 +50,28 @@ const PART: u64 = 4;
 const AGAIN: Duration = Duration::from_millis(500);
 /// Looks in a row that could not see everything, after which a tree counts as too large.
 const BLIND: u32 = 3;
+/// A look takes no longer: a guest may make it as slow as it likes.
+const LONGEST: Duration = Duration::from_secs(1);
+
+/// When a look ends, done or not.
+pub(crate) struct Till<'a> {
+    at: Instant,
+    stop: &'a AtomicBool,
+}
+
+impl<'a> Till<'a> {
+    fn some_time(stop: &'a AtomicBool) -> Till<'a> {
+        Till { at: Instant::now() + LONGEST, stop }
+    }
+
+    fn is_over(&self) -> bool {
+        self.stop.load(Ordering::Relaxed) || self.is_late()
+    }
+
+    fn is_late(&self) -> bool {
+        Instant::now() >= self.at
+    }
+}
 
 /// A folder and its bounds.
 #[derive(Debug)]
@@ -105,6 +127,7 @@ impl Disk {
             cost: Duration::ZERO,
             tree: Duration::ZERO,
             blind: 0,
+            late: false,
             full: false,
             calls: 0,
             left: false,
@@ -176,6 +199,8 @@ struct Watcher {
     cost: Duration,
     tree: Duration,
     blind: u32,
+    /// The last look ended before it was done.
+    late: bool,
     full: bool,
     calls: u32,
     /// Earlier calls may have left something running.
@@ -255,8 +280,12 @@ impl Watcher {
 
     fn tick(&mut self) {
         let since = self.looked.elapsed();
+        if self.blind > 0 && self.may_be_over() {
+            // Nobody knows, and another look would find out no more.
+            return self.strike();
+        }
         let due = since >= AT_LEAST.max(self.cost * SHARE);
-        let soon = since >= EVERY.max(self.cost * 3) && (self.swept.is_some() || self.may_be_over());
+        let soon = since >= EVERY.max(self.cost) && (self.swept.is_some() || self.may_be_over());
         if !due && !soon {
             return;
         }
@@ -305,7 +334,9 @@ impl Watcher {
 
     fn is_over(&self) -> bool {
         let over = |(seen, level): (&Taken, &Taken)| seen.bytes > level.bytes || seen.files > level.files;
-        self.blind >= BLIND || self.seen.iter().zip(&self.levels).any(over)
+        // Who makes a look slow has not thereby taken anything.
+        let blind = self.blind > 0 && (self.may_be_over() || (self.blind >= BLIND && !self.late));
+        blind || self.seen.iter().zip(&self.levels).any(over)
     }
 
     /// Whether what the file system has lost since the last look would fill it, had the guest taken it.
@@ -319,34 +350,46 @@ impl Watcher {
         })
     }
 
-    /// A look at everything.
+    /// A look at everything. Where it could not see all, what was seen before still counts, and so does what the file
+    /// system has lost since.
     fn look(&mut self) {
         let began = Instant::now();
+        let stop = Arc::clone(&self.stop);
+        let till = Till::some_time(&stop);
         let mut counted = BTreeSet::new();
         let mut whole = true;
-        for at in 0..self.places.len() {
-            let place = &self.places[at];
-            self.free[at] = free(place);
-            let most = self.levels[at].files.saturating_mul(4).saturating_add(100_000);
-            let look = Look::at(place.folder.as_fd(), most, &mut counted, &self.stop);
+        let (mut seen, mut left) = (Vec::new(), Vec::new());
+        for (place, level) in self.places.iter().zip(&self.levels) {
+            left.push(free(place));
+            let most = level.files.saturating_mul(4).saturating_add(100_000);
+            let look = Look::at(place.folder.as_fd(), most, &mut counted, &till);
             whole &= look.whole;
-            self.seen[at] = look.taken;
+            seen.push(look.taken);
         }
         self.tree = began.elapsed();
         // Before the first call there is nobody who could hold anything.
         if let (true, Some(place)) = (self.calls > 0 || self.left || self.full, self.places.first())
             && let Ok(stat) = rustix::fs::fstat(&place.folder)
         {
-            let (found, all) = open::nameless(self.first, stat.st_dev, &mut counted);
+            let (found, all) = open::nameless(self.first, stat.st_dev, &mut counted, &till);
             whole &= all;
             for nameless in found {
                 let owner = self.places.iter().rposition(|p| Path::new(&nameless.was).starts_with(&p.name));
-                let seen = &mut self.seen[owner.unwrap_or(0)];
+                let seen = &mut seen[owner.unwrap_or(0)];
                 seen.bytes = seen.bytes.saturating_add(nameless.taken.bytes);
                 seen.files += nameless.taken.files;
             }
         }
-        self.blind = if whole || self.stop.load(Ordering::Relaxed) { 0 } else { self.blind + 1 };
+        self.late = till.is_late();
+        if whole {
+            (self.seen, self.free, self.blind) = (seen, left, 0);
+        } else {
+            for (had, seen) in self.seen.iter_mut().zip(seen) {
+                had.bytes = had.bytes.max(seen.bytes);
+                had.files = had.files.max(seen.files);
+            }
+            self.blind = if stop.load(Ordering::Relaxed) { 0 } else { self.blind + 1 };
+        }
         self.looked = Instant::now();
         self.cost = began.elapsed();
     }

@@ -6,14 +6,18 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use crate::disk::Till;
 use crate::disk::tree::Taken;
-use crate::{sys, table};
+use crate::table;
 
 /// Descriptors looked at; who has more of them open than that is not looked at to the end.
 const MOST: usize = 100_000;
+/// Bytes of one process's list of mappings: all that a process may have, with names of a usual length.
+const MAPS: u64 = 16 << 20;
 
 /// A file without a name.
 pub(crate) struct Nameless {
@@ -24,29 +28,81 @@ pub(crate) struct Nameless {
 
 /// All of them on this device that the sandbox of this first process holds, those left out that were counted
 /// already; and whether all was seen.
-pub(crate) fn nameless(first: i32, device: u64, counted: &mut BTreeSet<u64>) -> (Vec<Nameless>, bool) {
+///
+/// Threads may have descriptors of their own, and a process lives on when its first thread has ended: every thread is
+/// asked.
+pub(crate) fn nameless(
+    first: i32,
+    device: u64,
+    counted: &mut BTreeSet<u64>,
+    till: &Till<'_>,
+) -> (Vec<Nameless>, bool) {
     let all = table::snapshot();
     let pids = table::below(&all, first).into_iter().map(|seen| seen.pid).chain([first]);
-    let mut found = Vec::new();
-    let mut left = MOST;
-    for pid in pids {
-        // A process that has ended holds nothing.
-        let Ok(dir) = fs::read_dir(format!("/proc/{pid}/fd")) else { continue };
+    let mut search = Search { device, counted, named: BTreeSet::new(), found: Vec::new(), left: MOST, till };
+    let whole = pids.into_iter().all(|pid| search.process(pid));
+    (search.found, whole)
+}
+
+struct Search<'a> {
+    device: u64,
+    counted: &'a mut BTreeSet<u64>,
+    /// Mapped files that turned out to have a name: looked at once, however often they are mapped.
+    named: BTreeSet<u64>,
+    found: Vec<Nameless>,
+    left: usize,
+    till: &'a Till<'a>,
+}
+
+impl Search<'_> {
+    /// Says whether it came to its end. A process that has ended holds nothing.
+    fn process(&mut self, pid: i32) -> bool {
+        let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else { return true };
+        let mut mapped = None;
+        for task in tasks.flatten() {
+            let task = task.path();
+            if !self.descriptors(&task) {
+                return false;
+            }
+            // They share their memory; a thread that has ended tells nothing of it.
+            if mapped.as_ref().is_none_or(Vec::is_empty) {
+                match maps(&task) {
+                    Ok(seen) => mapped = Some(seen),
+                    Err(e) if e.kind() == io::ErrorKind::OutOfMemory => return false,
+                    Err(_) => {}
+                }
+            }
+        }
+        mapped.is_none_or(|maps| self.mappings(pid, &maps))
+    }
+
+    fn descriptors(&mut self, task: &Path) -> bool {
+        let Ok(dir) = fs::read_dir(task.join("fd")) else { return true };
         for entry in dir.flatten() {
-            left = left.saturating_sub(1);
-            if left == 0 {
-                return (found, false);
+            self.left = self.left.saturating_sub(1);
+            if self.left == 0 || self.till.is_over() {
+                return false;
             }
             let way = entry.path();
             // Looks at the open file itself, whatever its name is by now.
             let Ok(meta) = fs::metadata(&way) else { continue };
-            if meta.is_file() && meta.nlink() == 0 && meta.dev() == device && counted.insert(meta.ino()) {
-                found.push(of(&way, meta.blocks().saturating_mul(512)));
+            let nameless = meta.is_file() && meta.nlink() == 0 && meta.dev() == self.device;
+            if nameless && self.counted.insert(meta.ino()) {
+                self.found.push(of(&way, meta.blocks().saturating_mul(512)));
             }
         }
-        let maps = sys::text(&format!("/proc/{pid}/maps")).unwrap_or_default();
-        for mapping in maps.lines().filter_map(mapping).filter(|m| m.device == device) {
-            if counted.contains(&mapping.inode) {
+        true
+    }
+
+    fn mappings(&mut self, pid: i32, maps: &[u8]) -> bool {
+        for line in maps.split(|byte| *byte == b'\n') {
+            if self.till.is_over() {
+                return false;
+            }
+            // A name is whatever its guest wrote.
+            let line = String::from_utf8_lossy(line);
+            let Some(mapping) = mapping(&line).filter(|m| m.device == self.device) else { continue };
+            if self.counted.contains(&mapping.inode) || self.named.contains(&mapping.inode) {
                 continue;
             }
             let way = format!("/proc/{pid}/map_files/{}", mapping.range);
@@ -55,14 +111,26 @@ pub(crate) fn nameless(first: i32, device: u64, counted: &mut BTreeSet<u64>) -> 
                 Ok(meta) => (meta.blocks().saturating_mul(512), meta.nlink() > 0),
                 Err(_) => (mapping.end, false),
             };
-            if !named {
-                counted.insert(mapping.inode);
+            if named {
+                self.named.insert(mapping.inode);
+            } else {
+                self.counted.insert(mapping.inode);
                 let taken = Taken { bytes, sizes: bytes, files: 1 };
-                found.push(Nameless { was: mapping.name.to_owned(), taken });
+                self.found.push(Nameless { was: mapping.name.to_owned(), taken });
             }
         }
+        true
     }
-    (found, true)
+}
+
+/// The mappings as the kernel tells them; more than a process can reasonably have is an error of memory.
+fn maps(task: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(16 << 10);
+    fs::File::open(task.join("maps"))?.take(MAPS + 1).read_to_end(&mut bytes)?;
+    if u64::try_from(bytes.len()).is_ok_and(|n| n <= MAPS) {
+        return Ok(bytes);
+    }
+    Err(io::ErrorKind::OutOfMemory.into())
 }
 
 fn of(way: &Path, bytes: u64) -> Nameless {
@@ -100,11 +168,13 @@ fn mapping(line: &str) -> Option<Mapping<'_>> {
 mod tests {
     use super::*;
     use std::io::Write;
+    use std::sync::atomic::AtomicBool;
 
     fn found(dir: &Path) -> u64 {
         let device = fs::metadata(dir).unwrap().dev();
         let own = i32::try_from(std::process::id()).unwrap();
-        let (found, whole) = nameless(own, device, &mut BTreeSet::new());
+        let stop = AtomicBool::new(false);
+        let (found, whole) = nameless(own, device, &mut BTreeSet::new(), &Till::some_time(&stop));
         assert!(whole);
         let name = dir.to_str().unwrap();
         found.iter().filter(|n| n.was.starts_with(name)).map(|n| n.taken.bytes).sum()

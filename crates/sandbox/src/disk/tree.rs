@@ -7,10 +7,11 @@
 use std::collections::BTreeSet;
 use std::ffi::CString;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat, chmodat, fstat, openat, statat};
 use rustix::io::Errno;
+
+use crate::disk::Till;
 
 /// Folders held open at the same time.
 const OPEN: usize = 64;
@@ -26,7 +27,7 @@ pub(crate) struct Taken {
     pub(crate) bytes: u64,
     /// Bytes as sizes tell them, where that is less.
     pub(crate) sizes: u64,
-    /// Entries, folders among them.
+    /// Names, those of folders and of hard links among them.
     pub(crate) files: u64,
 }
 
@@ -40,7 +41,7 @@ pub(crate) struct Look<'a> {
     device: u64,
     /// Files with several names, and files without one, that have been counted.
     counted: &'a mut BTreeSet<u64>,
-    stop: &'a AtomicBool,
+    till: &'a Till<'a>,
     names: usize,
 }
 
@@ -77,10 +78,10 @@ impl<'a> Look<'a> {
         top: BorrowedFd<'_>,
         most: u64,
         counted: &'a mut BTreeSet<u64>,
-        stop: &'a AtomicBool,
+        till: &'a Till<'a>,
     ) -> Look<'a> {
         let mut look =
-            Look { taken: Taken::default(), whole: true, most, device: 0, counted, stop, names: 0 };
+            Look { taken: Taken::default(), whole: true, most, device: 0, counted, till, names: 0 };
         look.whole = look.walk(top).unwrap_or(false) && look.whole;
         look
     }
@@ -95,7 +96,7 @@ impl<'a> Look<'a> {
             // What is closed needs a descriptor for as long as it is opened.
             let deep = frames.len() >= OPEN;
             let Some(frame) = frames.last_mut() else { break };
-            if self.taken.files > self.most || self.names > NAMES || self.stop.load(Ordering::Relaxed) {
+            if self.taken.files > self.most || self.names > NAMES || self.till.is_over() {
                 return Ok(false);
             }
             let (Some(name), Some(fd)) = (frame.inner.pop(), &frame.fd) else {
@@ -167,7 +168,8 @@ impl<'a> Look<'a> {
                 self.names += name.to_bytes().len();
                 inner.push(name.to_owned());
             }
-            if self.taken.files > self.most || self.names > NAMES {
+            if self.taken.files > self.most || self.names > NAMES || self.till.is_over() {
+                self.whole = false;
                 break;
             }
         }
@@ -176,11 +178,12 @@ impl<'a> Look<'a> {
 
     fn count(&mut self, stat: &Stat) {
         let folder = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
+        // Every name is one, though its bytes are another's too.
+        self.taken.files += 1;
         if !folder && stat.st_nlink > 1 && !self.counted.insert(stat.st_ino) {
             return;
         }
         let bytes = u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512);
-        self.taken.files += 1;
         self.taken.bytes = self.taken.bytes.saturating_add(bytes);
         let size = if folder { 0 } else { u64::try_from(stat.st_size).unwrap_or(0) };
         self.taken.sizes = self.taken.sizes.saturating_add(bytes.min(size));
@@ -211,24 +214,26 @@ mod tests {
     use std::os::fd::AsFd;
     use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
     use std::path::Path;
+    use std::sync::atomic::{AtomicBool, Ordering};
 
     fn look(top: &Path, most: u64) -> (Taken, bool) {
         let fd = fs::File::open(top).unwrap();
         let stop = AtomicBool::new(false);
         let mut counted = BTreeSet::new();
-        let look = Look::at(fd.as_fd(), most, &mut counted, &stop);
+        let till = Till::some_time(&stop);
+        let look = Look::at(fd.as_fd(), most, &mut counted, &till);
         (look.taken, look.whole)
     }
 
     #[test]
-    fn holes_take_nothing_and_hard_links_count_once() {
+    fn holes_take_nothing_and_the_bytes_of_hard_links_count_once() {
         let dir = tempfile::tempdir().unwrap();
         fs::File::create(dir.path().join("hole")).unwrap().set_len(1 << 30).unwrap();
         fs::write(dir.path().join("real"), vec![7; 1 << 20]).unwrap();
         fs::hard_link(dir.path().join("real"), dir.path().join("again")).unwrap();
         let (taken, whole) = look(dir.path(), 100);
         assert!(whole);
-        assert_eq!(taken.files, 2);
+        assert_eq!(taken.files, 3);
         assert!((1 << 20..2 << 20).contains(&taken.bytes), "{taken:?}");
     }
 

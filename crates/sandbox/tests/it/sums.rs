@@ -90,6 +90,48 @@ print('all')";
         strike(inside, hold, 64 * MIB);
     }
 
+    /// Its first thread has ended, and with it the list that is looked at first.
+    fn what_a_thread_holds_counts_when_the_first_one_has_ended(inside: &Inside) {
+        let inside = &Inside::with(inside.tier, |plan| plan.limits.disk = 64 * MIB);
+        let hold = "import ctypes,os,threading,time
+def hold():
+    time.sleep(.3); held=[]; b=bytes(range(256))*4096
+    for i in range(25):
+        f=open('f','wb'); os.unlink('f'); held.append(f)
+        for _ in range(10): f.write(b)
+        f.flush(); time.sleep(0.02)
+    time.sleep(20)
+    print('all'); os._exit(0)
+threading.Thread(target=hold).start()
+ctypes.CDLL(None).syscall(60,0)";
+        strike(inside, hold, 64 * MIB);
+    }
+
+    /// A name of one mapping that is no text does not hide the others.
+    fn a_mapping_with_an_odd_name_hides_no_other(inside: &Inside) {
+        let inside = &Inside::with(inside.tier, |plan| plan.limits.disk = 64 * MIB);
+        let hold = "import os,mmap,time
+fd=os.open(b'odd\\xff',os.O_CREAT|os.O_RDWR); os.write(fd,bytes(4096)); held=[mmap.mmap(fd,4096)]
+for i in range(30):
+    fd=os.open('f',os.O_CREAT|os.O_RDWR); os.ftruncate(fd,8<<20)
+    m=mmap.mmap(fd,8<<20); os.unlink('f'); os.close(fd); held.append(m)
+    m.write(bytes(8<<20)); time.sleep(0.05)
+time.sleep(20)
+print('all')";
+        strike(inside, hold, 64 * MIB);
+    }
+
+    /// They take no bytes, but a place in a folder each, and time of whoever looks.
+    fn every_hard_link_is_a_file(inside: &Inside) {
+        let inside = &Inside::with(inside.tier, |plan| plan.limits.files = 500);
+        let many = "import os
+open('f','w').close()
+for i in range(60000): os.link('f','g%d'%i)
+import time; time.sleep(20)
+print('all')";
+        strike(inside, many, 0);
+    }
+
     /// OC-25.1 and OC-25.2: what was full goes on, output is told, and what is taken away makes room.
     fn a_full_workspace_can_be_looked_at_and_made_room_in(inside: &Inside) {
         let inside = &Inside::with(inside.tier, |plan| plan.limits.disk = 64 * MIB);

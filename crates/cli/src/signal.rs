@@ -1,4 +1,5 @@
-//! Ctrl-C, SIGTERM and a terminal that goes away: the first asks for an orderly end, the second ends at once.
+//! Ctrl-C, SIGTERM and a terminal that goes away: the first asks for an orderly end, the second ends at once. A terminal
+//! that goes away is told twice, by its shell and by the kernel: that is never a second signal.
 
 use runs::Cancel;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -18,10 +19,12 @@ pub(crate) fn cancel() -> anyhow::Result<Cancel> {
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
         runtime.block_on(async {
             for second in [false, true] {
-                tokio::select! {
-                    _ = interrupt.recv() => {}
-                    _ = terminate.recv() => {}
-                    () = hung_up(&mut hangup) => {}
+                loop {
+                    tokio::select! {
+                        _ = interrupt.recv() => break,
+                        _ = terminate.recv() => break,
+                        () = hung_up(&mut hangup) => if !second { break },
+                    }
                 }
                 if second {
                     #[expect(clippy::exit, reason = "asked twice; the forker cleans up")]

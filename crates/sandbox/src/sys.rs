@@ -224,6 +224,9 @@ pub(crate) fn kill(pid: i32, signal: i32) -> io::Result<()> {
 
 /// A descriptor that is readable when a child has ended. The signal is blocked for ordinary delivery.
 pub(crate) fn child_signals() -> io::Result<OwnedFd> {
+    // Whoever started this may ignore it, and then no child could be waited for.
+    // SAFETY: the default action is no function of ours.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
     // SAFETY: sigset_t is plain data; sigemptyset and sigaddset initialise it before use.
     let set = unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();

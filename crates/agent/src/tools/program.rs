@@ -57,11 +57,19 @@ pub(super) fn ended(done: &Executed, timeout: Duration) -> Result<Said, BenchErr
     }
 }
 
+/// The kernel's number for it.
+const EAGAIN: i32 = 11;
+
 fn card(done: &Executed, timeout: Duration) -> String {
     let outcome = &done.outcome;
     let mut text = match outcome.ended {
         Ended::Exit(code) => format!("exit_code: {code}"),
         Ended::Signal(signal) => format!("signal: {signal}"),
+        Ended::NotStarted(EAGAIN) => {
+            "error: no process more could be started: programs of earlier calls may still run, \
+            stop them"
+                .to_owned()
+        }
         Ended::NotStarted(_) => {
             "error: the program could not be started (not found or not executable)".to_owned()
         }

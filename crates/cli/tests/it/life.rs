@@ -143,6 +143,36 @@ fn sigterm_is_an_orderly_end_too() {
     assert_nothing_left(forker, &guests);
 }
 
+/// A shell tells its jobs, and the kernel tells the group in front.
+#[test]
+fn a_terminal_that_goes_away_is_told_twice_and_the_end_is_orderly() {
+    for _ in 0..3 {
+        let place = Place::quick();
+        let program = started(&place, &mut place.exec_command(&[], &SLEEPER));
+        let (forker, guests) = (program.forker, program.guests());
+        program.signal(Signal::HUP);
+        program.signal(Signal::HUP);
+        let ran = program.ended();
+        assert_eq!(ran.code, Some(5), "{ran:?}");
+        place.assert_whole("cancelled");
+        assert_nothing_left(forker, &guests);
+    }
+}
+
+/// What its starter ignores is no matter: children are waited for.
+#[test]
+fn a_starter_that_ignores_its_children_changes_nothing() {
+    let place = Place::quick();
+    let program = place.bin().join("oubliette").display().to_string();
+    let script = format!(
+        "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+os.execv({program:?}, [{program:?}, 'exec', '--data', 'data', '--tier', 'namespace', '--floor', 'namespace', '--timeout', '20', \
+    '--', 'sh', '-c', 'echo hi; exit 3'])"
+    );
+    let ran = crate::place::ran(place.command("python3".as_ref()).args(["-c", &script]));
+    assert_eq!((ran.code, ran.out.as_str()), (Some(3), "hi\n"), "{ran:?}");
+}
+
 /// The second signal may come before the first has done its work; either way nothing is left.
 #[test]
 fn a_second_signal_leaves_nothing_either() {

@@ -30,6 +30,8 @@ const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 const LINE: usize = 4_000;
 /// How soon end-of-file is said again to a program that has not ended.
 const AGAIN: Duration = Duration::from_millis(200);
+/// How long is read on after the program has ended.
+const DRAIN: Duration = Duration::from_millis(200);
 const BUFFER: usize = 16 << 10;
 
 /// Comes back in a new process whose three streams are a terminal; this one stays in between and never comes back.
@@ -99,17 +101,19 @@ impl Between {
     /// Moves bytes until the program has ended and all it printed is handed on.
     fn until_gone(mut self, program: i32) -> io::Result<Ended> {
         fcntl_setfl(&self.host, fcntl_getfl(&self.host)? | OFlags::NONBLOCK)?;
-        let mut ended = None;
+        let mut ended: Option<(Ended, Instant)> = None;
         let mut closed = false;
         loop {
             self.wait(closed)?;
             self.take_input()?;
             self.give_input();
             // Looked at before the last read: nothing is printed after its end.
-            ended = ended.or_else(|| sys::reap(false).filter(|r| r.pid == program).map(|r| r.ended));
+            let reaped = || sys::reap(false).filter(|r| r.pid == program);
+            ended = ended.or_else(|| reaped().map(|r| (r.ended, Instant::now())));
             let printed = self.hand_on(&mut closed)?;
             match ended {
-                Some(ended) if printed == 0 => return Ok(ended),
+                // Others may print on it for ever.
+                Some((ended, at)) if printed == 0 || at.elapsed() > DRAIN => return Ok(ended),
                 Some(_) | None => {}
             }
         }

@@ -70,6 +70,19 @@ if os.fork() == 0: time.sleep(100)
 print('gone')", b"");
         assert_eq!((ran.out.as_str(), ran.outcome.ended), ("gone\n", Ended::Exit(0)));
         assert!(ran.outcome.duration_ms < 10_000, "{:?}", ran.outcome);
+        // Nor does who prints on it for ever.
+        let ran = typed(inside, "import os, signal, time
+name = os.ttyname(1)
+if os.fork() == 0:
+    os.setsid(); signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    while True:
+        try:
+            with open(name, 'w') as out:
+                while True: out.write('flood ' * 20); out.flush(); time.sleep(.0005)
+        except OSError: pass
+time.sleep(.5)
+raise SystemExit(3)", b"");
+        assert_eq!(ran.outcome.ended, Ended::Exit(3), "{:?}", ran.outcome);
     }
 
     not_confined("the host's terminals are not the guest's")

@@ -321,6 +321,7 @@ impl Running {
             background: self.background,
             // Where no counter tells of it: an end that is none of its own choice, after the bound was reached.
             too_many_processes: self.struck == Some(StoppedBy::Processes)
+                || status.ended == Ended::NotStarted(libc::EAGAIN)
                 || (self.struck.is_none() && self.full && status.ended != Ended::Exit(0)),
             out_of_memory: self.struck == Some(StoppedBy::Memory),
             out_of_cpu: self.struck == Some(StoppedBy::Cpu),

@@ -44,6 +44,9 @@ use sweep::Kin;
 /// Processor time is added up this often; so are memory and processes where the kernel does not count them itself.
 const COUNT_EVERY_MS: u64 = 100;
 
+/// How long what is in the way of a call may take to be gone.
+const ROOM: Duration = Duration::from_secs(1);
+
 /// Init itself, and a supervisor.
 const OURS: u64 = 2;
 
@@ -146,7 +149,7 @@ impl Init {
             // id of its own init has the first process of a call on its side.
             let most = match place.guest {
                 None => u64::from(bounds.processes) + OURS,
-                Some(_) => u64::from(bounds.processes).saturating_sub(1).max(1),
+                Some(_) => u64::from(bounds.processes).saturating_sub(1).max(3),
             };
             sys::set_limit(libc::RLIMIT_NPROC, most, most)?;
         }
@@ -257,6 +260,7 @@ impl Init {
                 };
                 let start: Start = serde_json::from_slice(head).map_err(io::Error::other)?;
                 let bounds = start.bounds(&self.bounds);
+                self.make_room()?;
                 // What is left over must do for looking at files, which has a bound of its own.
                 let spent = self.spent_us() > self.bound_us() && !matches!(start.job, Job::File(_));
                 let started = match spent {
@@ -282,7 +286,7 @@ impl Init {
                             ended: crate::Ended::NotStarted(e.raw_os_error().unwrap_or(libc::EIO)),
                             usage: crate::Usage::default(),
                             background: 0,
-                            too_many_processes: false,
+                            too_many_processes: e.raw_os_error() == Some(libc::EAGAIN),
                             out_of_memory: false,
                             out_of_cpu: spent,
                             disk_full: false,
@@ -442,6 +446,28 @@ impl Init {
                 self.leftovers = Some(by);
             }
         }
+    }
+
+    /// Ends what earlier calls left running where it takes every place: the next call could not even begin.
+    fn make_room(&mut self) -> io::Result<()> {
+        if self.keepers.is_empty() {
+            return Ok(());
+        }
+        let tasks = sweep::census(self.place.walls, &self.kin(), false).tasks;
+        let supervisors = u64::try_from(self.keepers.len() + self.calls.len()).unwrap_or(u64::MAX);
+        // The new supervisor has a place of its own beside the bound; its program and the other supervisors have none.
+        if tasks.saturating_add(supervisors) < u64::from(self.bounds.processes) {
+            return Ok(());
+        }
+        self.condemn(StoppedBy::Processes, &self.keepers.clone());
+        let began = Instant::now();
+        while !self.keepers.is_empty() && began.elapsed() < ROOM {
+            let kin = self.kin();
+            self.end_condemned(&kin);
+            self.reap()?;
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
     }
 
     fn end_condemned(&mut self, kin: &Kin) {

@@ -159,6 +159,19 @@ print('all')";
         assert_eq!(std::fs::read_dir(inside.workspace()).unwrap().count(), 1);
     }
 
+    /// What lives on beside its call takes no place that the next one needs, and that one is told for nothing.
+    fn what_takes_every_place_makes_room_for_the_next_call(inside: &Inside) {
+        let inside = &Inside::with(inside.tier, |plan| plan.limits.processes = 16);
+        let left = inside.sh("for i in $(seq 15); do sleep 1000 >/dev/null 2>&1 </dev/null & done; exit 0");
+        assert!(left.outcome.background > 10, "{:?} {}", left.outcome, left.err);
+        let next = inside.sh("echo works; exit 7");
+        assert_eq!((next.out.as_str(), next.outcome.ended), ("works\n", Ended::Exit(7)), "{:?}", next.outcome);
+        assert_eq!(next.outcome.stopped_by, StoppedBy::Exit);
+        assert_eq!(next.outcome.leftovers, Some(StoppedBy::Processes));
+        let after = inside.sh("exit 7");
+        assert_eq!((after.outcome.leftovers, after.outcome.stopped_by), (None, StoppedBy::Exit));
+    }
+
     /// The record must not tell a call for what another left behind.
     fn what_an_earlier_call_left_is_swept_away_before_a_call_is_struck_for_it(inside: &Inside) {
         let inside = &Inside::with(inside.tier, |plan| plan.limits.disk = 64 * MIB);

@@ -78,7 +78,7 @@ impl Default for CallLimits {
             timeout: Duration::from_secs(60),
             cpu: None,
             output: 1 << 20,
-            flood: 256 << 20,
+            flood: 4 << 30,
             to_model: 10_000,
         }
     }

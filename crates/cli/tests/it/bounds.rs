@@ -97,12 +97,12 @@ fn r41_a_raised_bound_is_in_the_record_of_the_run() {
         shown["meta"]["grant"].clone()
     };
     let usual = bounds();
-    place.write("oubliette.toml", "[limits]\nmemory = \"3GiB\"\nprocesses = 300\n[call]\nflood = \"1GiB\"\n");
+    place.write("oubliette.toml", "[limits]\nmemory = \"3GiB\"\nprocesses = 300\n[call]\nflood = \"8GiB\"\n");
     let raised = bounds();
     for (table, key, before, after) in [
         ("limits", "memory", 2_u64 << 30, 3_u64 << 30),
         ("limits", "processes", 256, 300),
-        ("call", "flood", 256 << 20, 1 << 30),
+        ("call", "flood", 4 << 30, 8 << 30),
     ] {
         assert_eq!(
             (&usual[table][key], &raised[table][key]),

@@ -124,7 +124,7 @@ pub(super) struct RawCall {
     #[schemars(extend("default" = "1MiB"))]
     pub(super) output: Option<RawSize>,
     /// Output that may be printed at all; more ends the call. At least `output`.
-    #[schemars(extend("default" = "256MiB"))]
+    #[schemars(extend("default" = "4GiB"))]
     pub(super) flood: Option<RawSize>,
     /// Characters of a result shown to the model.
     #[schemars(range(min = 1, max = 4_294_967_295_u32), extend("default" = 10_000))]

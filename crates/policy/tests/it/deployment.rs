@@ -173,8 +173,8 @@ fn r41_no_bound_is_unlimited() {
 fn r44_a_flood_below_the_output_that_is_kept_is_a_fault() {
     let wrong = faults("[call]\noutput = \"2MiB\"\nflood = \"1MiB\"\n");
     assert!(about(&wrong, "call.flood").contains("less than `call.output`"), "{wrong}");
-    let kept = parse("[call]\noutput = \"1GiB\"\n").expect("more is kept than usual");
-    assert_eq!((kept.call.output, kept.call.flood), (1 << 30, 1 << 30));
+    let kept = parse("[call]\noutput = \"8GiB\"\n").expect("more is kept than usual");
+    assert_eq!((kept.call.output, kept.call.flood), (8 << 30, 8 << 30));
 }
 
 #[test]

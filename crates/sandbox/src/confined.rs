@@ -162,6 +162,9 @@ fn run(start: &mut Start<'_>, status: &mut io::PipeWriter) -> Result<i32, Failur
     match sys::fork().during("start init")? {
         Fork::Child => {
             drop(life);
+            // A sentinel that is killed ends nobody; init then ends, and the forker ends the rest.
+            rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))
+                .during("end with the sentinel")?;
             rules::restrict_init(&place).map_err(io::Error::other).during("restrict by Landlock")?;
             if status.write_all(b"+").is_err() {
                 sys::exit_now(70);

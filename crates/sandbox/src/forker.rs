@@ -13,7 +13,7 @@ use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::Pid;
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use rustix::thread::Gid;
 
 use crate::cgroup::{self, Cgroup, Places};
@@ -115,6 +115,7 @@ impl Child {
 impl Forker {
     fn new() -> io::Result<Forker> {
         let socket = io::stdin().as_fd().try_clone_to_owned()?;
+        rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
         let places = Places::find(executor(&socket));
         Ok(Forker {
             socket,
@@ -302,6 +303,9 @@ impl Forker {
             };
             let Some(mut one) = self.boxes.remove(&id) else { continue };
             let counters = one.cgroup.counters();
+            if one.scratch.is_some() {
+                self.end_strays();
+            }
             remove_patiently(&mut one.cgroup);
             one.scratch = None;
             let status = match reaped.ended {
@@ -312,6 +316,26 @@ impl Forker {
             self.tell(&Tell::Gone { id, status, counters })?;
         }
         Ok(())
+    }
+
+    /// A sentinel that was killed kills nothing below it any more: what it had comes here, and is ended here.
+    fn end_strays(&self) {
+        loop {
+            let children = sys::text("/proc/thread-self/children").unwrap_or_default();
+            let strays: Vec<Pid> = children
+                .split_whitespace()
+                .filter_map(|pid| pid.parse().ok())
+                .filter(|pid| !self.boxes.values().any(|one| one.pid == *pid))
+                .filter_map(Pid::from_raw)
+                .collect();
+            if strays.is_empty() {
+                return;
+            }
+            for stray in strays {
+                kill_process(stray, Signal::KILL).ok();
+                waitpid(Some(stray), WaitOptions::empty()).ok();
+            }
+        }
     }
 
     fn tell(&self, tell: &Tell) -> io::Result<()> {
@@ -329,7 +353,12 @@ impl Forker {
             cgroup::sweep(&self.places);
         }
         self.boxes.values_mut().for_each(Child::end);
-        while sys::reap(true).is_some() {}
+        loop {
+            self.end_strays();
+            if sys::reap(true).is_none() {
+                break;
+            }
+        }
         for one in self.boxes.values_mut() {
             remove_patiently(&mut one.cgroup);
         }

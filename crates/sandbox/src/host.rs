@@ -8,9 +8,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, recv, socketpair};
-use rustix::process::{Pid, WaitOptions, waitpid};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, kill_process, pidfd_open, waitpid};
 use tokio::sync::mpsc;
 
 use crate::launch::{Bounds, INIT_ARG, Launch, Place};
@@ -18,6 +20,8 @@ use crate::message::{self, Ask, MAX_MESSAGE, Tell};
 use crate::sys::{self, Fork};
 use crate::{forker, init, machine};
 
+/// How long a forker may take to put everything away.
+const PATIENCE: Duration = Duration::from_secs(10);
 const FORKER_ARG: &str = "__forker";
 /// What a forker that is a copy calls itself, in lists of processes.
 const FORKER_TITLE: &[u8] = b"oubliette\0__forker";
@@ -225,7 +229,27 @@ impl Drop for Inner {
         // so that nothing of ours is left when the program ends.
         // Neither fails but when the forker is gone already.
         rustix::net::shutdown(self.socket.as_fd(), rustix::net::Shutdown::Both).ok();
+        // One that was stopped is set going again, and if that is not enough, ended: the kernel ends what it started.
+        for signal in [Signal::CONT, Signal::KILL] {
+            if ends_within(self.forker, PATIENCE) {
+                break;
+            }
+            kill_process(self.forker, signal).ok();
+        }
         while matches!(waitpid(Some(self.forker), WaitOptions::empty()), Err(rustix::io::Errno::INTR)) {}
+    }
+}
+
+/// Whether a child ends in this time; a kernel that cannot tell is taken to say so.
+fn ends_within(child: Pid, time: Duration) -> bool {
+    let Ok(handle) = pidfd_open(child, PidfdFlags::empty()) else { return true };
+    let until = Instant::now() + time;
+    loop {
+        let left = Timespec::try_from(until.saturating_duration_since(Instant::now())).ok();
+        match poll(&mut [PollFd::new(&handle, PollFlags::IN)], left.as_ref()) {
+            Err(rustix::io::Errno::INTR) => {}
+            other => return other != Ok(0),
+        }
     }
 }
 

@@ -84,6 +84,7 @@ fn part(program: &Started, sign: &str) -> Process {
 fn a_killed_part_of_a_sandbox_ends_its_run_and_no_other() {
     for (tier, sign) in [
         ("namespace", ""),
+        ("confined", ""),
         ("confined", "init"),
         ("gvisor", ""),
         ("gvisor", "\0boot\0"),
@@ -98,6 +99,20 @@ fn a_killed_part_of_a_sandbox_ends_its_run_and_no_other() {
         assert_eq!(groups(forker), Vec::<std::path::PathBuf>::new(), "{tier} {sign:?}");
         neighbour.assert_unharmed(&place);
     }
+}
+
+/// A forker that was stopped costs a bounded wait: it is set going again, and clears up.
+#[test]
+fn a_stopped_forker_costs_a_bounded_wait_and_leaves_nothing() {
+    let place = Place::new("namespace", Who::Own);
+    let program = started(&place, &mut place.exec_command(&[], &["sh", "-c", SLEEPER]));
+    let (forker, guests) = (program.forker, program.guests());
+    kill_process(Pid::from_raw(forker.id.cast_signed()).unwrap(), Signal::STOP).unwrap();
+    program.signal(Signal::INT);
+    let ran = program.ended();
+    assert_eq!(ran.code, Some(5), "{ran:?}");
+    place.assert_whole("cancelled");
+    assert_nothing_left(forker, &guests);
 }
 
 /// `kill -9` of the monitor of a machine.

@@ -6,13 +6,14 @@
 //!         └───────────────────────────────────── free, for the next ◀───────────────────────────────────────────┘
 //! ```
 //!
-//! A seat is taken while the process it speaks for holds a lock on its file. The kernel lets go of the lock however
-//! that process ends, so what a killed one held is free at once, and what a free seat says counts nothing. Files stay
+//! A seat is taken while the process it speaks for holds a lock on its file, and after it the forker until its guests
+//! are gone. The kernel lets go of the lock however those end, and what a free seat says counts nothing. Files stay
 //! for the next run: to make one and to remove one costs a run more than all else here. Ids of runs sort by time:
 //! first come, first served.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Read};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -204,6 +205,11 @@ fn take_seat(folder: &Path, id: &RunId, share: Share) -> io::Result<Place> {
 }
 
 impl Place {
+    /// Its lock once more, for who is to keep it beyond this process.
+    pub(crate) fn share(&self) -> io::Result<OwnedFd> {
+        Ok(self.file.try_clone()?.into())
+    }
+
     /// Only while nobody else looks.
     fn say(&self) -> io::Result<()> {
         let text = serde_json::to_string(&self.taken)?;

@@ -1,5 +1,9 @@
 //! Who a run's folder belongs to right now: its executor holds a lock on it from before the first file is written
 //! until the last one is. The kernel lets go of it however that process ends, so a lock is never stale.
+//!
+//! The forker has it open as well for as long as one of the run's sandboxes is there: after a kill of the executor the
+//! folder is free when the guests are gone, not before. Who kills both leaves the guests to the kernel, which lets go
+//! of the lock while they die; for that moment nothing holds it.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -12,7 +16,7 @@ use rustix::io::Errno;
 
 /// The lock on a run's folder; dropping it lets go.
 #[derive(Debug)]
-pub(crate) struct Hold(#[expect(dead_code, reason = "held, not used")] OwnedFd);
+pub(crate) struct Hold(OwnedFd);
 
 impl Hold {
     /// Takes a folder that was just made; none when somebody who clears up has taken it away meanwhile.
@@ -28,6 +32,11 @@ impl Hold {
         }
         // One that was cleared up in between is somebody's finished record now.
         Ok(fs::read_dir(dir)?.next().is_none().then_some(Hold(fd)))
+    }
+
+    /// The same lock once more, for who is to keep it beyond this process.
+    pub(crate) fn share(&self) -> io::Result<OwnedFd> {
+        self.0.try_clone()
     }
 
     /// Whether somebody works on the run in this folder.

@@ -38,8 +38,8 @@ impl Beside {
         }
     }
 
-    fn plan(&self, module: &Module, run: &Run) -> Plan {
-        Plan {
+    fn plan(&self, module: &Module, run: &Run) -> Result<Plan, RunError> {
+        Ok(Plan {
             tier: TierChoice::Wasm,
             floor: self.floor,
             surroundings: self.surroundings,
@@ -49,7 +49,8 @@ impl Beside {
             env: self.env.clone(),
             runsc: None,
             module: Some(module.clone()),
-        }
+            held: run.held()?,
+        })
     }
 
     /// One call in a sandbox that is made for it and destroyed after it.
@@ -151,7 +152,7 @@ impl Run {
             });
         };
         let job = self.module_job(module, &call);
-        self.carry(call.tool, job, call.stdin, call.timeout, Some(plan), cancel).await
+        self.carry(call.tool, job, call.stdin, call.timeout, Some(plan?), cancel).await
     }
 
     fn module_job(&self, module: &Module, call: &ModuleUse) -> Job {

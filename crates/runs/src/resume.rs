@@ -25,9 +25,9 @@ const MOST_EVENTS: usize = 100_000;
 const MOST_BYTES: u64 = 256 << 20;
 /// Bytes of an artifact that are read back.
 const LARGEST: u64 = 64 << 20;
-/// How often, and how long apart, a folder is tried that somebody only looks at.
-const TRIES: u32 = 5;
-const APART: Duration = Duration::from_millis(10);
+/// How often, and how long apart, a folder is tried that somebody only looks at, or whose last guests die.
+const TRIES: u32 = 100;
+const APART: Duration = Duration::from_millis(20);
 
 /// Why a run does not go on.
 #[derive(Debug, thiserror::Error)]
@@ -206,7 +206,7 @@ impl Past {
 fn hold(dir: &Path, id: &RunId) -> Result<Hold, ResumeError> {
     for n in 0..TRIES {
         if n > 0 {
-            // Somebody who lists the runs holds each for a moment.
+            // Somebody who lists the runs holds each for a moment; after a kill the forker does until all is gone.
             std::thread::sleep(APART);
         }
         match Hold::idle(dir) {

@@ -11,6 +11,7 @@
 
 use std::fs::DirBuilder;
 use std::io::ErrorKind;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -63,7 +64,7 @@ pub struct Run {
     resumed: u32,
     ended: bool,
     /// Says to others that somebody works here, until the last file is written.
-    _hold: Arc<Hold>,
+    hold: Arc<Hold>,
     /// Room for its sandbox under the ceiling; free again when that is gone.
     place: Option<Place>,
 }
@@ -135,6 +136,11 @@ impl Run {
     /// What really holds.
     pub fn report(&self) -> Report {
         self.report.clone()
+    }
+
+    /// What must stay held as long as a sandbox of this run is there.
+    pub(crate) fn held(&self) -> Result<Vec<Arc<OwnedFd>>, RunError> {
+        held(&self.dir, &self.hold, self.place.as_ref())
     }
 
     /// Appends an event; secrets are masked, texts bounded.
@@ -287,6 +293,12 @@ impl Drop for Run {
     }
 }
 
+fn held(dir: &Path, hold: &Hold, place: Option<&Place>) -> Result<Vec<Arc<OwnedFd>>, RunError> {
+    let shared = std::iter::once(hold.share()).chain(place.map(Place::share));
+    let shared: Result<Vec<_>, _> = shared.map(|fd| fd.map(Arc::new)).collect();
+    shared.map_err(RunError::io("hold", dir))
+}
+
 fn create_folder(store: &Path, isolation: &Isolation) -> Result<(RunId, PathBuf, Hold), RunError> {
     // The confined tier has no view of its own: where its guest has an id of its own, that id must find the way
     // to the workspace. It can list none of these folders and open nothing else in them.
@@ -405,6 +417,7 @@ impl Beginning {
         let share = (&grant.limits, at_once);
         let place = ceiling::enter(opening.store, &self.id, &grant.ceiling, share, opening.waiting).await?;
         self.meta.insert("waited_ms".to_owned(), json!(place.waited.as_millis()));
+        let held = held(&self.dir, &self.hold, Some(&place))?;
         self.place = Some(place);
         let plan = Plan {
             tier: grant.isolation.tier,
@@ -416,6 +429,7 @@ impl Beginning {
             env: opening.secrets.clone(),
             runsc: None,
             module: self.module.clone(),
+            held,
         };
         if !opening.tools.is_empty() {
             self.try_tools(host, opening, &plan).await?;
@@ -522,7 +536,7 @@ impl Beginning {
             before: Duration::ZERO,
             resumed: 0,
             ended: false,
-            _hold: Arc::clone(&self.hold),
+            hold: Arc::clone(&self.hold),
             place: self.place.take(),
         }
     }

@@ -29,7 +29,7 @@ use crate::view::Survey;
 const OPEN_FILES: u64 = 1024;
 /// How long a look at the host's system tells what is there.
 const FRESH: Duration = Duration::from_secs(10);
-/// Descriptors that come with every launch; a module may be one more.
+/// Descriptors that come with every launch; a module may be one more, and what is kept is behind them.
 const STREAMS: usize = 3;
 
 /// Runs until the executor's end of the socket closes, which is its standard input.
@@ -88,6 +88,8 @@ struct Child {
     cgroup: Cgroup,
     hold: Hold,
     scratch: Option<Scratch>,
+    /// Open until all else is gone: a lock on one of these outlives an executor that was killed.
+    kept: Vec<OwnedFd>,
 }
 
 /// By what a sandbox is ended.
@@ -186,6 +188,8 @@ impl Forker {
 
     fn launch(&mut self, launch: &Launch, mut fds: Vec<OwnedFd>) -> Result<Tell, String> {
         let during = |doing: &'static str| move |e: io::Error| format!("{doing}: {e}");
+        let ours = fds.len().checked_sub(launch.kept).ok_or("the request came without what is kept")?;
+        let mut kept = fds.split_off(ours);
         let module = if fds.len() > STREAMS { fds.pop() } else { None };
         let streams: [OwnedFd; STREAMS] =
             fds.try_into().map_err(|_| "the request came without its streams".to_owned())?;
@@ -232,6 +236,9 @@ impl Forker {
             Ok(Fork::Parent(pid)) => pid,
             Ok(Fork::Child) => {
                 drop((go_write, status_read, life_write));
+                // A guest that had it could keep it, of any sandbox.
+                kept.clear();
+                self.boxes.values_mut().for_each(|one| one.kept.clear());
                 inside::enter(inside::Start {
                     launch,
                     go: go_read.into(),
@@ -273,7 +280,7 @@ impl Forker {
         });
         let cgroup_seen = cgroup.seen();
         let private = scratch.as_ref().map(|s| s.path().to_owned());
-        let mut child = Child { pid, cgroup, hold: life_write.map_or(Hold::Kill, Hold::Life), scratch };
+        let mut child = Child { pid, cgroup, hold: life_write.map_or(Hold::Kill, Hold::Life), scratch, kept };
         if told.is_err() {
             child.end();
         }
@@ -308,6 +315,7 @@ impl Forker {
             }
             remove_patiently(&mut one.cgroup);
             one.scratch = None;
+            one.kept.clear();
             let status = match reaped.ended {
                 crate::Ended::Exit(code) => code,
                 crate::Ended::Signal(signal) => 128 + signal,
@@ -362,7 +370,7 @@ impl Forker {
         for one in self.boxes.values_mut() {
             remove_patiently(&mut one.cgroup);
         }
-        // And the private folders.
+        // And the private folders, and what was kept.
         self.boxes.clear();
         self.places.leave();
         Ok(())

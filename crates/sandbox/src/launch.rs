@@ -79,6 +79,9 @@ pub(crate) struct Launch {
     /// No program runs in it, only modules: it has no system, and one module may come along as a descriptor.
     #[serde(default)]
     pub(crate) modules: bool,
+    /// Descriptors at the end of those that come along, which are kept open until it is gone.
+    #[serde(default)]
+    pub(crate) kept: usize,
 }
 
 /// The engine.

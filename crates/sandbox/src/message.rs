@@ -19,7 +19,8 @@ pub(crate) const MAX_MESSAGE: usize = 128 << 10;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Ask {
-    /// Start one; descriptors: guest's input, guest's output, log, and a module where one runs in it.
+    /// Start one; descriptors: guest's input, guest's output, log, a module where one runs in it, and
+    /// what is kept open until it is gone.
     Launch(Box<Launch>),
     /// Kill everything of one.
     Kill {
@@ -59,7 +60,7 @@ pub(crate) enum Tell {
         /// At which step, and the system's word.
         doing: String,
     },
-    /// It is gone: processes reaped, cgroup removed.
+    /// It is gone: processes reaped, cgroup removed, what was kept open for it closed.
     Gone {
         /// Which.
         id: u64,

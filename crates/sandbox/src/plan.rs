@@ -1,8 +1,10 @@
 //! What is wanted, and whether it can be had: the strongest tier that was *seen working* at or above the floor.
 
 use std::fs;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use policy::{BelowFloor, Limits, Rootfs, Surroundings, Tier, TierChoice};
 use serde::Serialize;
@@ -33,6 +35,9 @@ pub struct Plan {
     pub runsc: Option<PathBuf>,
     /// The module that calls run, in the tier `wasm`; no other tier takes one.
     pub module: Option<Module>,
+    /// Kept open until the sandbox is gone, also when this process ends before it, and never seen by a guest: at
+    /// most four. A lock on one of these lasts as long as the guest does.
+    pub held: Vec<Arc<OwnedFd>>,
 }
 
 /// Why there is no sandbox.
@@ -167,10 +172,11 @@ impl Plan {
             }
         };
         let env = self.env.clone();
-        let launch = Launch { id: 0, backend, rootfs, source: None, workspace, bounds, env, modules: false };
+        let launch =
+            Launch { id: 0, backend, rootfs, source: None, workspace, bounds, env, modules: false, kept: 0 };
         let mut tries = if tier == Tier::Microvm { 2 } else { 1 };
         loop {
-            let answer = ready::launch(tier, launch.clone(), None, self.limits.wall, host);
+            let answer = ready::launch(tier, launch.clone(), (None, &self.held), self.limits.wall, host);
             match tokio::time::timeout(problem::ANSWER, answer).await {
                 Ok(result) => return result.map(|ready| ready.leaving(results)),
                 Err(_) if tries == 1 => return Err(Problem::Silent),
@@ -195,10 +201,12 @@ impl Plan {
             bounds,
             env: self.env.clone(),
             modules: true,
+            kept: 0,
         };
         let attempt = async |backend: Backend| {
             let launch = Launch { backend, ..launch.clone() };
-            let answer = ready::launch(Tier::Wasm, launch, self.module.as_ref(), self.limits.wall, host);
+            let answer =
+                ready::launch(Tier::Wasm, launch, (self.module.as_ref(), &self.held), self.limits.wall, host);
             tokio::time::timeout(problem::ANSWER, answer).await.unwrap_or(Err(Problem::Silent))
         };
         match attempt(Backend::Namespace).await {
@@ -292,6 +300,7 @@ pub async fn probe(host: &Host, folder: &Path) -> Vec<TierProbe> {
             env: Vec::new(),
             runsc: None,
             module: None,
+            held: Vec::new(),
         };
         let (stops, leaves) = promise::of(tier);
         let mut outcome = plan.attempt(tier, host).await;

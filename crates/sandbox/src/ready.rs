@@ -1,5 +1,6 @@
 //! A sandbox that answered and was measured, before any guest code runs in it.
 
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -53,18 +54,18 @@ impl Ready {
 pub(crate) async fn starts(vm: Vm, host: &Host) -> Result<(), Problem> {
     let start = |e: std::io::Error| Problem::Start(e.to_string());
     let pipes = Pipes::new(Tier::Microvm).map_err(start)?;
-    let fds: Vec<_> = pipes.theirs.iter().map(std::os::fd::AsFd::as_fd).collect();
+    let fds: Vec<_> = pipes.theirs.iter().map(AsFd::as_fd).collect();
     let launch = machine::probe_launch(vm);
     let (id, _tells) = host.launch(|id| Launch { id, ..launch }, &fds).map_err(start)?;
     let _lease = Lease { host: host.clone(), id };
     pipes.open().await.map(|_| ()).map_err(|e| Problem::Start(e.to_string()))
 }
 
-/// Launches a tier and measures it.
+/// Launches a tier and measures it; `held` is kept open until the sandbox is gone.
 pub(crate) async fn launch(
     tier: Tier,
     launch: Launch,
-    module: Option<&Module>,
+    (module, held): (Option<&Module>, &[Arc<OwnedFd>]),
     wall: Duration,
     host: &Host,
 ) -> Result<Ready, Problem> {
@@ -74,8 +75,10 @@ pub(crate) async fn launch(
     let (backend, bounds) = (launch.backend.clone(), launch.bounds.clone());
     let workspace = launch.workspace.clone();
     let module = module.map(Module::sealed).transpose().map_err(start)?;
-    let fds: Vec<_> = pipes.theirs.iter().chain(&module).map(std::os::fd::AsFd::as_fd).collect();
-    let (id, mut tells) = host.launch(|id| Launch { id, ..launch }, &fds).map_err(start)?;
+    let own = pipes.theirs.iter().chain(&module).map(AsFd::as_fd);
+    let fds: Vec<_> = own.chain(held.iter().map(|fd| fd.as_fd())).collect();
+    let kept = held.len();
+    let (id, mut tells) = host.launch(|id| Launch { id, kept, ..launch }, &fds).map_err(start)?;
     // From here on the sandbox is ended by dropping this, on every way out.
     let lease = Lease { host: host.clone(), id };
     let seen = match tells.recv().await {

@@ -85,6 +85,32 @@ fn a_killed_forker_leaves_nothing_in_the_folder_of_the_run() {
     }
 }
 
+/// Nobody takes a run, or its room, from a guest that still works: the executor is gone, and its forker has not
+/// come to ending what is left.
+#[test]
+fn a_killed_run_and_its_room_are_free_when_its_guest_is_gone_and_not_before() {
+    let place = Place::quick();
+    let program = started(&place, &mut place.exec_command(&[], &SLEEPER));
+    let (forker, guests) = (program.forker, program.guests());
+    let id = rustix::process::Pid::from_raw(forker.id.cast_signed()).unwrap();
+    rustix::process::kill_process(id, Signal::STOP).unwrap();
+    program.signal(Signal::KILL);
+    until("the executor is gone", || program.has_ended());
+    assert!(guests.iter().any(|guest| guest.lives()));
+    let cleared = place.ran(["runs", "gc"]);
+    assert!(cleared.out.contains("running, left alone"), "{cleared:?}");
+    let resumed = place.ran(["runs", "resume", &place.ids()[0], "--data", "data"]);
+    assert!(resumed.err.contains("goes on right now"), "{resumed:?}");
+    let seat = std::fs::File::open(place.path("data/ceiling/seat-0")).unwrap();
+    assert_eq!(flock(&seat, FlockOperation::NonBlockingLockShared), Err(Errno::WOULDBLOCK));
+    rustix::process::kill_process(id, Signal::CONT).unwrap();
+    program.output();
+    assert_nothing_left(forker, &guests);
+    assert_eq!(flock(&seat, FlockOperation::NonBlockingLockShared), Ok(()));
+    assert_eq!(place.ran(["runs", "gc"]).code, Some(0));
+    place.assert_whole("interrupted");
+}
+
 /// A run that goes on is told as running, and clearing up leaves it alone.
 #[test]
 fn clearing_up_leaves_a_running_run_alone() {
@@ -290,7 +316,7 @@ fn a_run_waits_for_room_and_says_so() {
     place.assert_whole("finished");
 }
 
-/// The room of a killed executor is free at once, and Ctrl-C ends the waiting with a whole record.
+/// The room of a killed executor is free when its guests are gone, and Ctrl-C ends the waiting with a whole record.
 #[test]
 fn waiting_for_room_ends_by_ctrl_c_and_by_the_death_of_who_has_it() {
     let place = Place::quick();

@@ -56,6 +56,7 @@ async fn try_one(host: &Host, workspace: &Path, runsc: Option<PathBuf>, tier: &s
         env: Vec::new(),
         runsc,
         module: None,
+        held: Vec::new(),
     };
     let running = match plan.ready(host).await {
         Ok(ready) => ready.start(),

@@ -209,8 +209,10 @@ async fn run(
         },
         env: Vec::new(),
         modules: false,
+        kept: 0,
     };
-    let running = Box::pin(ready::launch(Tier::Namespace, launch, None, PATIENCE, host)).await?.start();
+    let running =
+        Box::pin(ready::launch(Tier::Namespace, launch, (None, &[]), PATIENCE, host)).await?.start();
     let call = Call {
         job: Job::Exec { argv, env: Vec::new(), cwd: None, terminal: false },
         stdin: Vec::new(),

@@ -197,5 +197,6 @@ pub(crate) fn probe_launch(vm: Vm) -> Launch {
         },
         env: Vec::new(),
         modules: false,
+        kept: 0,
     }
 }

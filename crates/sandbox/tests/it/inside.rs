@@ -52,6 +52,7 @@ pub(crate) fn plan(tier: Tier, workspace: &Path) -> Plan {
         env: Vec::new(),
         runsc: None,
         module: None,
+        held: Vec::new(),
     }
 }
 

@@ -6,7 +6,8 @@ use std::fs;
 use policy::Tier;
 
 use crate::Inside;
-use crate::teardown::{inventory, wait_until_nothing_is_below};
+use crate::inside::plan;
+use crate::teardown::{descendants, inventory, wait_until_nothing_is_below};
 
 /// What an executor cannot tell from an init that a guest has taken over.
 #[test]
@@ -55,4 +56,30 @@ fn groups_that_a_killed_forker_left_are_removed_by_the_next_start() {
     let mut next = Inside::new(Tier::Namespace);
     next.destroy();
     assert_eq!(inventory(Some(forker)).groups, BTreeSet::new());
+}
+
+/// A lock says that a guest is there, and no guest has it to keep.
+#[test]
+fn what_is_held_stays_open_until_the_sandbox_is_gone_and_no_process_in_it_has_it() {
+    for tier in [Tier::Namespace, Tier::Confined, Tier::Gvisor] {
+        let lock = tempfile::NamedTempFile::new().unwrap();
+        let ours = fs::File::open(lock.path()).unwrap();
+        ours.lock().unwrap();
+        let held = vec![std::sync::Arc::new(ours.into())];
+        let mut inside = Inside::with(tier, |plan| plan.held = held);
+        let free = || fs::File::open(lock.path()).unwrap().try_lock().is_ok();
+        assert!(!free(), "{tier}: while it runs");
+        // Another one is a copy of a forker that has it open.
+        let other = inside.block_on(plan(tier, &inside.workspace()).ready(&inside.host)).unwrap().start();
+        for process in descendants(inside.host.forker_id()) {
+            for fd in fs::read_dir(format!("/proc/{process}/fd")).into_iter().flatten().flatten() {
+                let leads = fs::read_link(fd.path()).unwrap_or_default();
+                assert_ne!(leads, lock.path(), "{tier}: {process} has it");
+            }
+        }
+        inside.block_on(other.destroy());
+        assert!(!free(), "{tier}: another one is gone");
+        inside.destroy();
+        assert!(free(), "{tier}: it is gone");
+    }
 }

@@ -50,6 +50,8 @@ impl Beside {
             runsc: None,
             module: Some(module.clone()),
             held: run.held()?,
+            // The role's commands have been in it.
+            given: Some(run.workspace.given()),
         })
     }
 

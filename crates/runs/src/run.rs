@@ -430,6 +430,8 @@ impl Beginning {
             runsc: None,
             module: self.module.clone(),
             held,
+            // One that goes on: a guest has been in it.
+            given: self.over.then(|| workspace.given()),
         };
         if !opening.tools.is_empty() {
             self.try_tools(host, opening, &plan).await?;

@@ -10,6 +10,9 @@ use crate::import::{Imported, Progress, import};
 use crate::manifest::{self, Kind, Manifest, digest};
 use crate::{RunError, Summary, collect};
 
+/// What a file system gives out at once, on nearly every one.
+const BLOCK: u64 = 4096;
+
 /// A workspace and what was put into it.
 #[derive(Debug)]
 pub struct Workspace {
@@ -62,6 +65,17 @@ impl Workspace {
         manifest::written(&self.taken.manifest)
     }
 
+    /// Bytes that what was taken in takes on a disk beyond its sizes, by what it was, whatever it has become.
+    pub(crate) fn given(&self) -> u64 {
+        self.taken.manifest.values().fold(0u64, |sum, item| {
+            sum.saturating_add(match &item.kind {
+                Kind::File { size, .. } => size.next_multiple_of(BLOCK).saturating_sub(*size),
+                Kind::Folder => BLOCK,
+                Kind::Link { .. } => 0,
+            })
+        })
+    }
+
     /// The folder.
     pub fn root(&self) -> &Path {
         &self.root
@@ -89,5 +103,29 @@ impl Workspace {
     ) -> Result<Changes, RunError> {
         let done = collect::collect(&self.root, &self.taken, limits, keep)?;
         Ok(Changes { summary: done.summary, patch: done.patch, artifacts: done.artifacts })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a run may take when it goes on is told by its record, not by what its guest has made of the folder.
+    #[test]
+    fn what_is_given_beyond_sizes_comes_from_what_was_taken_in() {
+        let dir = tempfile::tempdir().unwrap();
+        let source = dir.path().join("source");
+        std::fs::create_dir_all(source.join("inner")).unwrap();
+        std::fs::write(source.join("small"), "x").unwrap();
+        std::fs::write(source.join("inner/block"), [1; 4096]).unwrap();
+        let root = dir.path().join("workspace");
+        let (store, limits) = (dir.path().join("runs"), Limits::default());
+        let first = Workspace::import(Some(&source), &root, &store, &limits, None, &|_, _| true).unwrap();
+        assert_eq!(first.given(), 4095 + 4096);
+        for n in 0..100 {
+            std::fs::write(root.join(n.to_string()), "left by a guest").unwrap();
+        }
+        let manifest = manifest::read(&first.manifest()).unwrap();
+        assert_eq!(Workspace::again(&root, manifest, None).given(), first.given());
     }
 }

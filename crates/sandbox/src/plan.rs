@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use crate::launch::{BASE_ID, Backend, Bounds, GUEST_ID, Launch};
 use crate::problem::{self, Problem};
-use crate::ready::{self, Ready};
+use crate::ready::{self, Beside, Ready};
 use crate::{Host, Module, Report, machine, promise, remedy, wasm};
 
 /// What is wanted.
@@ -38,6 +38,9 @@ pub struct Plan {
     /// Kept open until the sandbox is gone, also when this process ends before it, and never seen by a guest: at
     /// most four. A lock on one of these lasts as long as the guest does.
     pub held: Vec<Arc<OwnedFd>>,
+    /// Bytes that what was put into the workspace takes on the disk beyond its sizes, which `limits.disk` does not
+    /// count. None where no guest has been in it yet: then it is measured.
+    pub given: Option<u64>,
 }
 
 /// Why there is no sandbox.
@@ -142,6 +145,10 @@ impl Plan {
         fs::canonicalize(&self.workspace).map_err(|e| Problem::Start(format!("find the workspace: {e}")))
     }
 
+    fn beside<'a>(&'a self, module: Option<&'a Module>) -> Beside<'a> {
+        Beside { module, held: &self.held, given: self.given }
+    }
+
     async fn attempt(&self, tier: Tier, host: &Host) -> Result<Ready, Problem> {
         let bounds = Bounds::of(&self.limits);
         let rootfs = match &self.rootfs {
@@ -176,7 +183,7 @@ impl Plan {
             Launch { id: 0, backend, rootfs, source: None, workspace, bounds, env, modules: false, kept: 0 };
         let mut tries = if tier == Tier::Microvm { 2 } else { 1 };
         loop {
-            let answer = ready::launch(tier, launch.clone(), (None, &self.held), self.limits.wall, host);
+            let answer = ready::launch(tier, launch.clone(), self.beside(None), self.limits.wall, host);
             match tokio::time::timeout(problem::ANSWER, answer).await {
                 Ok(result) => return result.map(|ready| ready.leaving(results)),
                 Err(_) if tries == 1 => return Err(Problem::Silent),
@@ -206,7 +213,7 @@ impl Plan {
         let attempt = async |backend: Backend| {
             let launch = Launch { backend, ..launch.clone() };
             let answer =
-                ready::launch(Tier::Wasm, launch, (self.module.as_ref(), &self.held), self.limits.wall, host);
+                ready::launch(Tier::Wasm, launch, self.beside(self.module.as_ref()), self.limits.wall, host);
             tokio::time::timeout(problem::ANSWER, answer).await.unwrap_or(Err(Problem::Silent))
         };
         match attempt(Backend::Namespace).await {
@@ -301,6 +308,7 @@ pub async fn probe(host: &Host, folder: &Path) -> Vec<TierProbe> {
             runsc: None,
             module: None,
             held: Vec::new(),
+            given: None,
         };
         let (stops, leaves) = promise::of(tier);
         let mut outcome = plan.attempt(tier, host).await;

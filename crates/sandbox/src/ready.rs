@@ -61,11 +61,21 @@ pub(crate) async fn starts(vm: Vm, host: &Host) -> Result<(), Problem> {
     pipes.open().await.map(|_| ()).map_err(|e| Problem::Start(e.to_string()))
 }
 
-/// Launches a tier and measures it; `held` is kept open until the sandbox is gone.
+/// What comes along with a launch and is no part of it.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Beside<'a> {
+    pub(crate) module: Option<&'a Module>,
+    /// Kept open until the sandbox is gone.
+    pub(crate) held: &'a [Arc<OwnedFd>],
+    /// See [`Place::given`], of the workspace.
+    pub(crate) given: Option<u64>,
+}
+
+/// Launches a tier and measures it.
 pub(crate) async fn launch(
     tier: Tier,
     launch: Launch,
-    (module, held): (Option<&Module>, &[Arc<OwnedFd>]),
+    beside: Beside<'_>,
     wall: Duration,
     host: &Host,
 ) -> Result<Ready, Problem> {
@@ -74,10 +84,10 @@ pub(crate) async fn launch(
     let pipes = Pipes::new(tier).map_err(start)?;
     let (backend, bounds) = (launch.backend.clone(), launch.bounds.clone());
     let workspace = launch.workspace.clone();
-    let module = module.map(Module::sealed).transpose().map_err(start)?;
+    let module = beside.module.map(Module::sealed).transpose().map_err(start)?;
     let own = pipes.theirs.iter().chain(&module).map(AsFd::as_fd);
-    let fds: Vec<_> = own.chain(held.iter().map(|fd| fd.as_fd())).collect();
-    let kept = held.len();
+    let fds: Vec<_> = own.chain(beside.held.iter().map(|fd| fd.as_fd())).collect();
+    let kept = beside.held.len();
     let (id, mut tells) = host.launch(|id| Launch { id, kept, ..launch }, &fds).map_err(start)?;
     // From here on the sandbox is ended by dropping this, on every way out.
     let lease = Lease { host: host.clone(), id };
@@ -117,12 +127,13 @@ pub(crate) async fn launch(
         return Err(Problem::Layer { name: layer.name, detail: layer.detail.clone() });
     }
     let channel = Arc::new(channel);
+    let workspace = (workspace.as_path(), beside.given);
     let (disk, engine) = match &backend {
         // The image has its size.
         Backend::Microvm { .. } => (None, true),
-        Backend::Gvisor { .. } => (Some(watched(&workspace, &bounds, &seen, &channel).map_err(start)?), true),
+        Backend::Gvisor { .. } => (Some(watched(workspace, &bounds, &seen, &channel).map_err(start)?), true),
         Backend::Confined | Backend::Namespace => {
-            (Some(watched(&workspace, &bounds, &seen, &channel).map_err(start)?), false)
+            (Some(watched(workspace, &bounds, &seen, &channel).map_err(start)?), false)
         }
     };
     let clock = match &seen.cgroup.clock {
@@ -146,12 +157,12 @@ struct Outside {
 
 /// What is bounded on the host's disk, and by whom what earlier calls left running is ended when it is passed.
 fn watched(
-    workspace: &Path,
+    (workspace, given): (&Path, Option<u64>),
     bounds: &Bounds,
     seen: &Outside,
     channel: &Arc<Channel>,
 ) -> std::io::Result<Disk> {
-    let mut places = vec![Place::open(workspace, bounds.file_bytes, bounds.files)?];
+    let mut places = vec![Place::open(workspace, bounds.file_bytes, bounds.files)?.given(given)];
     if let Some(scratch) = &seen.scratch {
         places.push(Place::open(scratch, bounds.tmp, bounds.files.max(1024))?);
     }

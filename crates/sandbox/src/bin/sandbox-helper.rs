@@ -57,6 +57,7 @@ async fn try_one(host: &Host, workspace: &Path, runsc: Option<PathBuf>, tier: &s
         runsc,
         module: None,
         held: Vec::new(),
+        given: None,
     };
     let running = match plan.ready(host).await {
         Ok(ready) => ready.start(),

@@ -80,6 +80,8 @@ pub(crate) struct Place {
     name: PathBuf,
     bytes: u64,
     files: u64,
+    /// See [`Place::given`].
+    given: Option<u64>,
 }
 
 impl Place {
@@ -87,7 +89,13 @@ impl Place {
     pub(crate) fn open(name: &Path, bytes: u64, files: u64) -> io::Result<Place> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let folder = rustix::fs::open(name, flags, Mode::empty())?;
-        Ok(Place { folder, name: name.to_owned(), bytes, files })
+        Ok(Place { folder, name: name.to_owned(), bytes, files, given: None })
+    }
+
+    /// What was put into it takes that much more than its sizes tell; seen when the first call begins where none is
+    /// said. What a guest has been in must not be asked: it could be given what it left.
+    pub(crate) fn given(self, given: Option<u64>) -> Place {
+        Place { given, ..self }
     }
 }
 
@@ -242,7 +250,8 @@ impl Watcher {
             self.look();
             // What was there before is no guest's doing: an import counts bytes as sizes tell them.
             for (place, seen) in self.places.iter_mut().zip(&self.seen) {
-                place.bytes = place.bytes.saturating_add(seen.bytes.saturating_sub(seen.sizes));
+                let given = place.given.unwrap_or(seen.bytes.saturating_sub(seen.sizes));
+                place.bytes = place.bytes.saturating_add(given);
             }
             self.settle(false);
         } else if self.full {

@@ -211,8 +211,9 @@ async fn run(
         modules: false,
         kept: 0,
     };
-    let running =
-        Box::pin(ready::launch(Tier::Namespace, launch, (None, &[]), PATIENCE, host)).await?.start();
+    let running = Box::pin(ready::launch(Tier::Namespace, launch, ready::Beside::default(), PATIENCE, host))
+        .await?
+        .start();
     let call = Call {
         job: Job::Exec { argv, env: Vec::new(), cwd: None, terminal: false },
         stdin: Vec::new(),

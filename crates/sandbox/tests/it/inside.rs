@@ -53,6 +53,7 @@ pub(crate) fn plan(tier: Tier, workspace: &Path) -> Plan {
         runsc: None,
         module: None,
         held: Vec::new(),
+        given: None,
     }
 }
 

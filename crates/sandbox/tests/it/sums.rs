@@ -331,3 +331,28 @@ for _ in range(40):
     try: os.waitpid(p,0)
     except ChildProcessError: pass
 print('all')";
+
+/// Room that a guest took without filling it is its own doing, also where a run that goes on finds it there.
+#[test]
+fn what_a_guest_left_is_not_given_to_the_next_one() {
+    let inside = Inside::new(policy::Tier::Namespace);
+    let left = std::fs::File::create(inside.workspace().join("left")).unwrap();
+    rustix::fs::fallocate(&left, rustix::fs::FallocateFlags::KEEP_SIZE, 0, 32 * MIB).unwrap();
+    assert!(taken(&inside.workspace()).0 >= 32 * MIB);
+    let write = "import time
+b=bytes(range(256))*4096
+for i in range(60): open('f%d'%i,'wb').write(b); time.sleep(0.02)
+time.sleep(1)";
+    for (given, stopped) in [(None, StoppedBy::Exit), (Some(0), StoppedBy::Disk)] {
+        let mut plan = crate::inside::plan(inside.tier, &inside.workspace());
+        (plan.limits.disk, plan.given) = (64 * MIB, given);
+        let again = inside.block_on(plan.ready(&inside.host)).unwrap().start();
+        let call = call(&format!("python3 -c \"{write}\""), None);
+        let outcome = inside.block_on(again.run(&call, &Cancel::new().1, &mut |_, _| {})).unwrap();
+        inside.block_on(again.destroy());
+        assert_eq!(outcome.stopped_by, stopped, "{given:?}: {outcome:?}");
+        for n in 0..60 {
+            std::fs::remove_file(inside.workspace().join(format!("f{n}"))).ok();
+        }
+    }
+}

@@ -24,6 +24,7 @@ use rustix::io::Errno;
 use sandbox::SandboxError;
 use serde::{Deserialize, Serialize};
 
+use crate::quote::in_text;
 use crate::{RunError, RunId};
 
 const SEAT: &str = "seat-";
@@ -33,10 +34,13 @@ const SEATS: u32 = 1 << 16;
 const LOOK: Duration = Duration::from_millis(100);
 /// What a seat says is filled up to this length, so that it can be written over in place.
 const LENGTH: usize = 256;
-const NOFOLLOW: i32 = OFlags::NOFOLLOW.bits().cast_signed();
+/// How soon one looks again who met somebody looking.
+const SOON: Duration = Duration::from_millis(2);
+/// What lies there and is no file is not waited for, and leads nowhere.
+const FLAGS: i32 = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).bits().cast_signed();
 
 /// Told to somebody who waits for room.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Waiting {
     /// Runs that came before and wait as well.
     pub before: usize,
@@ -99,13 +103,30 @@ pub(crate) async fn enter(
     if share.memory > ceiling.memory || share.cores > ceiling.cores {
         return Err(never(at_once).into());
     }
-    let mut place = None;
+    let (mut place, mut last, mut asked) = (None, Waiting::default(), began);
     loop {
-        match look(&folder, id, ceiling, share, &mut place).map_err(failed)? {
-            Look::Room(place) => return Ok(Place { waited: began.elapsed(), ..place }),
-            Look::Full(seen) if told(&seen) => tokio::time::sleep(LOOK).await,
-            Look::Full(_) => return Err(RunError::Cancelled),
+        let looked = match alone(&folder).map_err(failed)? {
+            Some(_alone) => Some(look(&folder, id, ceiling, share, &mut place).map_err(failed)?),
+            None => None,
+        };
+        let again = match looked {
+            Some(Look::Room(place)) => return Ok(Place { waited: began.elapsed(), ..place }),
+            Some(Look::Full(seen)) => {
+                last = seen;
+                LOOK
+            }
+            // A look takes no time, unless who looks is stopped in the middle of it.
+            None if asked.elapsed() < LOOK => {
+                tokio::time::sleep(SOON).await;
+                continue;
+            }
+            None => SOON,
+        };
+        if !told(&last) {
+            return Err(RunError::Cancelled);
         }
+        tokio::time::sleep(again).await;
+        asked = Instant::now();
     }
 }
 
@@ -118,17 +139,28 @@ fn never(at_once: u32) -> SandboxError {
     }
 }
 
-/// Who looks is alone while it looks.
-fn alone(folder: &Path) -> io::Result<File> {
-    let lock = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .custom_flags(NOFOLLOW)
-        .open(folder.join("lock"))?;
-    flock(&lock, FlockOperation::LockExclusive)?;
-    Ok(lock)
+/// Who looks is alone while it looks; none while somebody else does.
+fn alone(folder: &Path) -> io::Result<Option<File>> {
+    let lock = made(&folder.join("lock"))?;
+    match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Some(lock)),
+        Err(Errno::WOULDBLOCK) => Ok(None),
+        Err(e) => Err(e.into()),
+    }
+}
+
+fn made(path: &Path) -> io::Result<File> {
+    open(path, OpenOptions::new().write(true).create(true).truncate(false).mode(0o600))
+}
+
+fn open(path: &Path, how: &mut OpenOptions) -> io::Result<File> {
+    let is_none = || io::Error::other(format!("{} is no file: remove it", in_text(path)));
+    match how.custom_flags(FLAGS).open(path) {
+        Ok(file) if file.metadata()?.is_file() => Ok(file),
+        Ok(_) => Err(is_none()),
+        Err(_) if fs::symlink_metadata(path).is_ok_and(|meta| !meta.is_file()) => Err(is_none()),
+        Err(e) => Err(e),
+    }
 }
 
 /// What came of looking.
@@ -137,7 +169,7 @@ enum Look {
     Full(Waiting),
 }
 
-/// Takes the room if there is some and nobody came before; otherwise says how it stands, and waits in `place`.
+/// Only while nobody else looks. Takes the room if there is some and nobody came before; otherwise says how it stands, and waits in `place`.
 fn look(
     folder: &Path,
     id: &RunId,
@@ -145,12 +177,11 @@ fn look(
     share: Share,
     place: &mut Option<Place>,
 ) -> io::Result<Look> {
-    let _alone = alone(folder)?;
     let mut mine = match place.take() {
         Some(mine) => mine,
         None => take_seat(folder, id, share)?,
     };
-    let mut seen = Waiting { before: 0, running: 0, memory: 0, cores: 0 };
+    let mut seen = Waiting::default();
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
         let is_seat =
@@ -184,13 +215,7 @@ fn look(
 fn take_seat(folder: &Path, id: &RunId, share: Share) -> io::Result<Place> {
     for number in 0..SEATS {
         let seat = folder.join(format!("{SEAT}{number}"));
-        let file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .custom_flags(NOFOLLOW)
-            .open(&seat)?;
+        let file = made(&seat)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {
                 let Share { memory, cores } = share;
@@ -219,7 +244,7 @@ impl Place {
 
 /// What a seat says that a living process has taken.
 fn said(seat: &Path) -> io::Result<Option<Taken>> {
-    let file = match OpenOptions::new().read(true).custom_flags(NOFOLLOW).open(seat) {
+    let file = match open(seat, OpenOptions::new().read(true)) {
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
         other => other?,
     };
@@ -374,6 +399,36 @@ mod tests {
         assert_eq!(data.seats(), (0, 2));
         let _again = data.enter(&b, &one).unwrap();
         assert_eq!(data.seats(), (1, 2));
+    }
+
+    /// A FIFO would hold whoever opens it until somebody else does, and a link would lead elsewhere.
+    #[test]
+    fn what_is_no_file_is_named_and_hangs_nobody() {
+        for name in ["lock", "seat-0", "seat-7"] {
+            let (data, [a]) = (Data::new(), ids());
+            fs::create_dir(data.0.path().join("ceiling")).unwrap();
+            let path = data.0.path().join("ceiling").join(name);
+            let refused = || data.enter(&a, &two()).unwrap_err().told();
+            let fifo = rustix::fs::FileType::Fifo;
+            rustix::fs::mknodat(rustix::fs::CWD, &path, fifo, 0o600.into(), 0).unwrap();
+            assert!(refused().contains(&format!("{name} is no file")), "{}", refused());
+            fs::remove_file(&path).unwrap();
+            std::os::unix::fs::symlink("/dev/null", &path).unwrap();
+            assert!(refused().contains(&format!("{name} is no file")), "{}", refused());
+        }
+    }
+
+    /// Whoever looks may be stopped in the middle of it.
+    #[test]
+    fn who_cannot_look_is_asked_all_the_same_whether_to_go_on() {
+        let (data, [a]) = (Data::new(), ids());
+        let folder = data.0.path().join("ceiling");
+        fs::create_dir(&folder).unwrap();
+        let looks = alone(&folder).unwrap();
+        assert!(looks.is_some() && alone(&folder).unwrap().is_none());
+        assert!(matches!(data.enter(&a, &two()), Err(RunError::Cancelled)));
+        drop(looks);
+        data.enter(&a, &two()).unwrap();
     }
 
     /// What a seat says is never longer than what is read of it, and is never a mixture of two texts.

@@ -9,7 +9,7 @@
 //! A seat is taken while the process it speaks for holds a lock on its file, and after it the forker until its guests
 //! are gone. The kernel lets go of the lock however those end, and what a free seat says counts nothing. Files stay
 //! for the next run: to make one and to remove one costs a run more than all else here. Ids of runs sort by time:
-//! first come, first served.
+//! first come, first served. Who waits and looks no more (it was stopped) is passed over until it does.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, ErrorKind, Read};
@@ -34,6 +34,8 @@ const SEATS: u32 = 1 << 16;
 const LOOK: Duration = Duration::from_millis(100);
 /// What a seat says is filled up to this length, so that it can be written over in place.
 const LENGTH: usize = 256;
+/// Who waits and has not looked for this long holds up nobody.
+const PASSED: Duration = Duration::from_secs(2);
 /// How soon one looks again who met somebody looking.
 const SOON: Duration = Duration::from_millis(2);
 /// What lies there and is no file is not waited for, and leads nowhere.
@@ -235,14 +237,14 @@ impl Place {
         Ok(self.file.try_clone()?.into())
     }
 
-    /// Only while nobody else looks.
+    /// Only while nobody else looks; when it was written says when this one has looked.
     fn say(&self) -> io::Result<()> {
         let text = serde_json::to_string(&self.taken)?;
         self.file.write_all_at(format!("{text:<LENGTH$}").as_bytes(), 0)
     }
 }
 
-/// What a seat says that a living process has taken.
+/// What a seat says that a living process has taken; none as well where that one waits and does not look.
 fn said(seat: &Path) -> io::Result<Option<Taken>> {
     let file = match open(seat, OpenOptions::new().read(true)) {
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
@@ -253,11 +255,14 @@ fn said(seat: &Path) -> io::Result<Option<Taken>> {
         Err(e) => return Err(e.into()),
         Ok(()) => return Ok(None),
     }
+    // With a clock that was set back nobody is late.
+    let late = file.metadata()?.modified()?.elapsed().is_ok_and(|since| since >= PASSED);
     let mut text = Vec::new();
     file.take(u64::try_from(LENGTH).unwrap_or(0)).read_to_end(&mut text)?;
     // One that says nothing takes nothing but its place.
     let nothing = Taken { run: String::new(), holds: true, memory: 0, cores: 0 };
-    Ok(Some(serde_json::from_slice(&text).unwrap_or(nothing)))
+    let taken = serde_json::from_slice(&text).unwrap_or(nothing);
+    Ok((taken.holds || !late).then_some(taken))
 }
 
 #[cfg(test)]
@@ -355,6 +360,28 @@ mod tests {
         assert!(matches!(data.enter(&c, &two()), Err(RunError::Cancelled)));
         drop(waits);
         data.enter(&c, &two()).unwrap();
+    }
+
+    /// Ctrl-Z: its lock stays, and it looks no more until it goes on; then it is first again.
+    #[test]
+    fn who_waits_and_is_stopped_is_passed_over_until_it_goes_on() {
+        let (data, [a, b, c, d]) = (Data::new(), ids());
+        let one = Ceiling { sandboxes: 1, ..Ceiling::default() };
+        let first = data.enter(&a, &one).unwrap();
+        let folder = data.0.path().join("ceiling");
+        let (mut waits, share) = (None, Share { memory: 1, cores: 1 });
+        look(&folder, &b, &one, share, &mut waits).unwrap();
+        let ago = |file: &File| file.set_modified(std::time::SystemTime::now() - PASSED).unwrap();
+        ago(&waits.as_ref().unwrap().file);
+        // Who has its room has it however long it says nothing.
+        ago(&first.file);
+        assert!(matches!(data.enter(&c, &one), Err(RunError::Cancelled)));
+        drop(first);
+        let third = data.enter(&c, &one).unwrap();
+        assert!(matches!(look(&folder, &b, &one, share, &mut waits).unwrap(), Look::Full(_)));
+        drop(third);
+        assert!(matches!(data.enter(&d, &one), Err(RunError::Cancelled)));
+        assert!(matches!(look(&folder, &b, &one, share, &mut waits).unwrap(), Look::Room(_)));
     }
 
     #[test]

@@ -6,6 +6,9 @@
 //!   └─ each act of the driver meets its own line ───────────┘   └ a call without a result is told as unknown
 //! ```
 //!
+//! "The same" is what the lines hold: each request by its hash, and of each act the fields in [`SAME`]. Values of
+//! secrets are in no line, so nothing here tells that one was exchanged meanwhile.
+//!
 //! A record that has been resumed before has several such lines; each is passed at the place where it was written,
 //! so that the second time finds what the first one did.
 
@@ -188,7 +191,11 @@ pub(crate) enum Remembered {
     Cancelled,
 }
 
-/// What a role is told once, where its run was interrupted.
+/// What a role is told once, where its run was interrupted. It is part of the conversation from then on: another
+/// text, and no record that holds this one can be followed.
+///
+/// That nothing of before runs any more is so because the run was held until its guests were gone. Where executor and
+/// forker were killed together the kernel ends these, and for that moment nobody waits.
 pub(crate) fn note(restarted: bool) -> String {
     let mut text =
         "The run was interrupted here and goes on now, on the same files, in a new sandbox: programs that \

@@ -1,7 +1,9 @@
 //! `oubliette runs resume`: a run that was interrupted goes on, with the Guild and the deployment it was started with.
 //!
-//! What it may do is what the operator says now, and that must be what was said then: nothing of it is taken from the
-//! record, so that a record from elsewhere widens nothing.
+//! What it may do is what the operator says now, and that must be what was said then: no permission is taken from the
+//! record, so that a record from elsewhere widens nothing. Two folders are: where the Guild is, unless `--guild` says it
+//! (its digest must be the recorded one), and where the originals are that the patch compares with. Both stand in a
+//! record that only its owner writes and that was verified; its chain shows mistakes, not its owner.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

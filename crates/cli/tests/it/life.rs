@@ -85,7 +85,7 @@ fn a_killed_forker_leaves_nothing_in_the_folder_of_the_run() {
     }
 }
 
-/// Nobody takes a run, or its room, from a guest that still works: the executor is gone, and its forker has not
+/// Nobody takes a run, or its room, from a guest that may still work: the executor is gone, and its forker has not
 /// come to ending what is left.
 #[test]
 fn a_killed_run_and_its_room_are_free_when_its_guest_is_gone_and_not_before() {
@@ -96,7 +96,6 @@ fn a_killed_run_and_its_room_are_free_when_its_guest_is_gone_and_not_before() {
     rustix::process::kill_process(id, Signal::STOP).unwrap();
     program.signal(Signal::KILL);
     until("the executor is gone", || program.has_ended());
-    assert!(guests.iter().any(|guest| guest.lives()));
     let cleared = place.ran(["runs", "gc"]);
     assert!(cleared.out.contains("running, left alone"), "{cleared:?}");
     let resumed = place.ran(["runs", "resume", &place.ids()[0], "--data", "data"]);

@@ -137,6 +137,7 @@ impl Disk {
             blind: 0,
             late: false,
             full: false,
+            found_full: false,
             calls: 0,
             left: false,
             swept: None,
@@ -210,6 +211,8 @@ struct Watcher {
     /// The last look ended before it was done.
     late: bool,
     full: bool,
+    /// It was so when the last call began, or others filled it since: that one is not told for it.
+    found_full: bool,
     calls: u32,
     /// Earlier calls may have left something running.
     left: bool,
@@ -259,6 +262,7 @@ impl Watcher {
             self.settle(false);
         }
         self.calls += 1;
+        self.found_full = self.full;
         self.full
     }
 
@@ -268,7 +272,7 @@ impl Watcher {
         let mut filled = false;
         if struck || self.full || self.tree <= CHEAP || self.may_be_over() {
             self.look();
-            filled = !self.full && self.is_over();
+            filled = !self.found_full && (self.is_over() || self.is_full());
             // Who else could have done it is still there, and is struck when it does more.
             self.settle(self.calls == 0);
         }
@@ -277,13 +281,12 @@ impl Watcher {
 
     /// What is allowed from now on: less when something was taken away, more only where all is done that can be.
     fn settle(&mut self, more: bool) {
-        self.full = false;
+        self.full = self.is_full();
         for ((place, level), seen) in self.places.iter().zip(&mut self.levels).zip(&self.seen) {
             let bytes = if more { seen.bytes } else { seen.bytes.min(level.bytes) };
             let files = if more { seen.files } else { seen.files.min(level.files) };
             level.bytes = bytes.max(place.bytes);
             level.files = files.max(place.files);
-            self.full |= seen.bytes >= place.bytes || seen.files > place.files;
         }
     }
 
@@ -325,6 +328,7 @@ impl Watcher {
         if std::mem::take(&mut self.left) || self.calls == 0 {
             // Who lives on beyond its call goes first: the one that runs may have written nothing.
             (self.sweep)();
+            self.found_full = true;
             self.swept = Some((Instant::now(), self.sum()));
         } else if self.struck.is_none_or(|at| at.elapsed() >= AGAIN) {
             self.struck = Some(Instant::now());
@@ -339,6 +343,12 @@ impl Watcher {
             files: sum.files.saturating_add(seen.files),
             sizes: 0,
         })
+    }
+
+    /// Whether nothing more fits. What was written up to its bound by one file is as full as what is beyond.
+    fn is_full(&self) -> bool {
+        let full = |(seen, place): (&Taken, &Place)| seen.bytes >= place.bytes || seen.files > place.files;
+        self.seen.iter().zip(&self.places).any(full)
     }
 
     fn is_over(&self) -> bool {

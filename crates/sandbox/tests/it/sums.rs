@@ -90,6 +90,13 @@ print('all')";
         strike(inside, hold, 64 * MIB);
     }
 
+    /// One file may have all there is; the shell reports a child that was killed for more.
+    fn a_file_that_fills_everything_is_told_as_disk_where_a_shell_survives_it(inside: &Inside) {
+        let inside = &Inside::with(inside.tier, |plan| plan.limits.disk = 16 * MIB);
+        let ran = inside.sh("cat /dev/zero > big; exit 9");
+        assert_eq!(ran.outcome.stopped_by, StoppedBy::Disk, "{:?} {}", ran.outcome, ran.err);
+    }
+
     /// Its first thread has ended, and with it the list that is looked at first.
     fn what_a_thread_holds_counts_when_the_first_one_has_ended(inside: &Inside) {
         let inside = &Inside::with(inside.tier, |plan| plan.limits.disk = 64 * MIB);

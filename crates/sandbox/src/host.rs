@@ -98,6 +98,7 @@ impl Host {
     /// # Errors
     /// As [`Host::start`].
     pub fn fork() -> io::Result<Host> {
+        sys::one_heap();
         let Ok(beginnings) = sys::Beginnings::find() else { return Host::start() };
         let (ours, theirs) = pair()?;
         match sys::fork()? {
@@ -259,14 +260,19 @@ fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
 
 /// Hands answers to whom they concern, until the forker is gone.
 fn listen(socket: &OwnedFd, listeners: &Mutex<HashMap<u64, mpsc::UnboundedSender<Tell>>>) {
-    let mut bytes = vec![0; MAX_MESSAGE];
     loop {
-        let n = match recv(socket, bytes.as_mut_slice(), RecvFlags::empty()) {
-            Ok((n, _)) if n > 0 => n,
+        let received = message::room(socket).and_then(|room| {
+            let Some(mut bytes) = room else { return Ok(None) };
+            let (n, _) = recv(socket, bytes.as_mut_slice(), RecvFlags::empty())?;
+            bytes.truncate(n);
+            Ok((n > 0).then_some(bytes))
+        });
+        let bytes = match received {
+            Ok(Some(bytes)) => bytes,
             Err(rustix::io::Errno::INTR) => continue,
             _ => break,
         };
-        let Ok(tell) = serde_json::from_slice::<Tell>(&bytes[..n]) else { break };
+        let Ok(tell) = serde_json::from_slice::<Tell>(&bytes) else { break };
         let (id, last) = match &tell {
             Tell::Launched { id, .. } | Tell::Counted { id, .. } => (*id, false),
             // A sandbox that failed to start is reaped later; nobody waits for that.

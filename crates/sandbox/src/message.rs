@@ -6,7 +6,8 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendFlags, recvmsg, sendmsg,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendFlags, recv, recvmsg,
+    sendmsg,
 };
 use serde::{Deserialize, Serialize};
 
@@ -89,9 +90,20 @@ pub(crate) fn send(socket: &OwnedFd, bytes: &[u8], fds: &[std::os::fd::BorrowedF
     Ok(())
 }
 
+/// Waits for a message and makes room for it, no more than it takes; `None` when the other end is closed.
+pub(crate) fn room(socket: &OwnedFd) -> rustix::io::Result<Option<Vec<u8>>> {
+    // Cut to nothing, it tells its true length, and stays.
+    let (_, length) = recv(socket, &mut [0_u8; 0][..], RecvFlags::PEEK | RecvFlags::TRUNC)?;
+    Ok((length > 0).then(|| vec![0; length.min(MAX_MESSAGE)]))
+}
+
 /// Receives a request with its descriptors; `None` when the other end is closed.
 pub(crate) fn receive(socket: &OwnedFd) -> io::Result<Option<(Ask, Vec<OwnedFd>)>> {
-    let mut bytes = vec![0; MAX_MESSAGE];
+    let mut bytes = match room(socket) {
+        Ok(Some(bytes)) => bytes,
+        Ok(None) | Err(rustix::io::Errno::CONNRESET) => return Ok(None),
+        Err(e) => return Err(e.into()),
+    };
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(8))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::CMSG_CLOEXEC;

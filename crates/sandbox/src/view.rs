@@ -123,13 +123,15 @@ impl Survey {
 
 /// What an ordinary user may not read is no business of a guest either.
 fn public_file(name: &str) -> Option<Vec<u8>> {
-    let mut file = fs::File::open(Path::new("/etc").join(name)).ok()?;
+    const LARGEST: u64 = 4 << 20;
+    let file = fs::File::open(Path::new("/etc").join(name)).ok()?;
     let meta = file.metadata().ok()?;
-    if !meta.is_file() || meta.mode() & 0o004 == 0 || meta.len() >= 4 << 20 {
+    if !meta.is_file() || meta.mode() & 0o004 == 0 || meta.len() >= LARGEST {
         return None;
     }
-    let mut bytes = Vec::with_capacity(usize::try_from(meta.len()).unwrap_or(0) + 1);
-    file.read_to_end(&mut bytes).ok()?;
+    // Room to see its end as well, and bounded whatever is written to it meanwhile.
+    let mut bytes = Vec::with_capacity(usize::try_from(meta.len()).unwrap_or(0) + 64);
+    file.take(LARGEST).read_to_end(&mut bytes).ok()?;
     Some(bytes)
 }
 

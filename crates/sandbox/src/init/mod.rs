@@ -209,7 +209,7 @@ impl Init {
             for id in ready.calls {
                 self.relay(id, &mut buffer)?;
             }
-            self.advance()?;
+            self.advance(&mut buffer)?;
         }
     }
 
@@ -483,7 +483,7 @@ impl Init {
     }
 
     /// Ends the calls that are done.
-    fn advance(&mut self) -> io::Result<()> {
+    fn advance(&mut self, buffer: &mut [u8]) -> io::Result<()> {
         self.count();
         let kin = self.kin();
         self.end_condemned(&kin);
@@ -497,8 +497,7 @@ impl Init {
                 if call.background() > 0 {
                     self.keepers.push(call.supervisor());
                 }
-                let mut buffer = vec![0; PIECE];
-                let (rest, mut end) = call.finish(&mut buffer);
+                let (rest, mut end) = call.finish(buffer);
                 if let (Some(group), Some(before)) = (&self.group, self.struck.remove(&id)) {
                     let now = group.counters();
                     end.out_of_memory |= now.oom_kills > before.oom_kills;

@@ -115,7 +115,7 @@ impl Deployment {
         d.model.read(raw.model.unwrap_or_default(), &mut doc);
         d.isolation.read(raw.isolation.unwrap_or_default(), &mut doc);
         read_limits(&mut d.limits, raw.limits.unwrap_or_default(), &mut doc);
-        read_call(&mut d.call, raw.call.unwrap_or_default(), &mut doc);
+        read_call(&mut d.call, raw.call.unwrap_or_default(), &d.limits, &mut doc);
         d.shell.read(raw.shell.unwrap_or_default(), &mut doc);
         for (key, _) in doc.destinations("network.allow", raw.network.and_then(|n| n.allow)) {
             // A grant that nothing holds would be a promise: refused, not ignored.
@@ -246,9 +246,26 @@ impl Ceiling {
     }
 }
 
-fn read_call(call: &mut CallLimits, raw: RawCall, doc: &mut Document<'_>) {
+fn read_call(call: &mut CallLimits, raw: RawCall, sandbox: &Limits, doc: &mut Document<'_>) {
     set(&mut call.timeout, doc.duration("call.timeout", raw.timeout));
     call.cpu = doc.duration("call.cpu", raw.cpu).or(call.cpu);
+    call.memory = doc.size("call.memory", raw.memory);
+    call.processes = doc.count("call.processes", raw.processes);
+    call.disk = doc.size("call.disk", raw.disk);
+    // One that is more than the sandbox has would be read as a promise.
+    for (key, more) in [
+        ("memory", call.memory.is_some_and(|own| own > sandbox.memory)),
+        ("processes", call.processes.is_some_and(|own| own > sandbox.processes)),
+        ("disk", call.disk.is_some_and(|own| own > sandbox.disk)),
+    ] {
+        if more {
+            doc.bad(
+                &format!("call.{key}"),
+                format!("is more than `limits.{key}`, which the whole sandbox has"),
+                format!("lower it, or raise `limits.{key}`"),
+            );
+        }
+    }
     set(&mut call.output, doc.size("call.output", raw.output));
     match doc.size("call.flood", raw.flood) {
         Some(flood) if flood < call.output => doc.bad(

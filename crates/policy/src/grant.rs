@@ -175,10 +175,13 @@ impl Excess<'_> {
                 "wall" => self.lower(&mut limits.wall, Duration::from_millis(value), &key),
                 "cpu" => self.lower(&mut limits.cpu, Duration::from_millis(value), &key),
                 "call_cpu" => {
-                    let mut bound = grant.call.cpu.unwrap_or(limits.cpu).min(limits.cpu);
-                    self.lower(&mut bound, Duration::from_millis(value), &key);
-                    grant.call.cpu = Some(bound);
+                    self.lower_own(&mut grant.call.cpu, limits.cpu, Duration::from_millis(value), &key);
                 }
+                "call_memory" => self.lower_own(&mut grant.call.memory, limits.memory, value, &key),
+                "call_processes" => {
+                    self.lower_own(&mut grant.call.processes, limits.processes, saturated(value), &key);
+                }
+                "call_disk" => self.lower_own(&mut grant.call.disk, limits.disk, value, &key),
                 "cores" => self.lower(&mut limits.cores, saturated(value), &key),
                 "memory" => self.lower(&mut limits.memory, value, &key),
                 "processes" => self.lower(&mut limits.processes, saturated(value), &key),
@@ -205,6 +208,19 @@ impl Excess<'_> {
             self.lower(&mut budget.tokens, tokens, &key("tokens"));
         }
         budget
+    }
+
+    /// A bound of a call, which is the sandbox's where nobody gave one.
+    fn lower_own<T: Ord + Copy + std::fmt::Debug>(
+        &mut self,
+        own: &mut Option<T>,
+        sandbox: T,
+        asked: T,
+        key: &str,
+    ) {
+        let mut bound = own.unwrap_or(sandbox).min(sandbox);
+        self.lower(&mut bound, asked, key);
+        *own = Some(bound);
     }
 
     fn lower<T: PartialOrd + std::fmt::Debug>(&mut self, bound: &mut T, asked: T, key: &str) {

@@ -40,8 +40,9 @@ pub struct Guild {
     pub tools: BTreeMap<String, OwnTool>,
     /// A lower `call.timeout`.
     pub timeout: Option<Duration>,
-    /// Lower bounds than the deployment's, by key: `memory`, `disk`, `tmp` and `output` in bytes, `wall`,
-    /// `cpu` and `call_cpu` in milliseconds, `cores`, `processes` and `files` as counts.
+    /// Lower bounds than the deployment's, by key: `memory`, `disk`, `tmp`, `output`, `call_memory` and `call_disk`
+    /// in bytes, `wall`, `cpu` and `call_cpu` in milliseconds, `cores`, `processes`, `call_processes` and `files` as
+    /// counts.
     pub limits: BTreeMap<String, u64>,
     /// Destinations it asks for.
     pub network: Vec<HostRule>,
@@ -327,6 +328,9 @@ fn read_lowered(
         ("wall", doc.duration("limits.wall", raw.wall).map(millis)),
         ("cpu", doc.duration("limits.cpu", raw.cpu).map(millis)),
         ("call_cpu", doc.duration("limits.call_cpu", raw.call_cpu).map(millis)),
+        ("call_memory", doc.size("limits.call_memory", raw.call_memory)),
+        ("call_processes", raw.call_processes),
+        ("call_disk", doc.size("limits.call_disk", raw.call_disk)),
         ("cores", raw.cores),
         ("memory", doc.size("limits.memory", raw.memory)),
         ("processes", raw.processes),

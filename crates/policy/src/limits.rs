@@ -32,6 +32,12 @@ pub struct CallLimits {
     pub timeout: Duration,
     /// Processor time of everything the call started together; `Limits::cpu` alone when none.
     pub cpu: Option<Duration>,
+    /// Bytes that everything the call started holds together; `Limits::memory` alone when none.
+    pub memory: Option<u64>,
+    /// Processes and threads of the call; `Limits::processes` alone when none.
+    pub processes: Option<u32>,
+    /// Bytes by which the call may make the workspace grow; `Limits::disk` alone when none.
+    pub disk: Option<u64>,
     /// Bytes of output kept as an artifact; what is printed beyond is counted, and its end is shown.
     pub output: u64,
     /// Bytes that may be printed at all; more ends the call.
@@ -77,6 +83,9 @@ impl Default for CallLimits {
         CallLimits {
             timeout: Duration::from_secs(60),
             cpu: None,
+            memory: None,
+            processes: None,
+            disk: None,
             output: 1 << 20,
             flood: 4 << 30,
             to_model: 10_000,

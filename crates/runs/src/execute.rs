@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use policy::StoppedBy;
-use sandbox::{Call, Cancel, FileOp, Job, Outcome, Plan, Report, SandboxError, Stream};
+use sandbox::{Call, CallBounds, Cancel, FileOp, Job, Outcome, Plan, Report, SandboxError, Stream};
 use serde_json::{Value, json};
 
 use crate::clean::{clean, cut};
@@ -106,7 +106,10 @@ impl Run {
 
     fn call(&self, job: Job, stdin: Vec<u8>, timeout: Option<Duration>, output: u64) -> Call {
         let timeout = timeout.map_or(self.bounds.timeout, |t| t.min(self.bounds.timeout));
-        Call { job, stdin, timeout, output, cpu: self.bounds.cpu }
+        let own = &self.bounds;
+        let bounds =
+            CallBounds { cpu: own.cpu, memory: own.memory, processes: own.processes, disk: own.disk };
+        Call { job, stdin, timeout, output, bounds }
     }
 
     async fn carry_out(

@@ -114,8 +114,22 @@ pub struct Call {
     pub timeout: Duration,
     /// Bytes that may be printed, both streams together; more ends the call.
     pub output: u64,
-    /// Processor time of everything it starts together; that of the sandbox alone when none.
+    /// What everything it starts may take together.
+    pub bounds: CallBounds,
+}
+
+/// What everything that a call starts may take together, grandchildren and what lives on beside later calls among it.
+/// Where there is none, the sandbox's own bound holds alone.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CallBounds {
+    /// Processor time.
     pub cpu: Option<Duration>,
+    /// Bytes of memory that its processes hold.
+    pub memory: Option<u64>,
+    /// Processes and threads.
+    pub processes: Option<u32>,
+    /// Bytes by which the workspace may grow.
+    pub disk: Option<u64>,
 }
 
 /// Which stream a piece of output came on.

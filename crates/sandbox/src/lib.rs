@@ -29,6 +29,7 @@ mod confined;
 mod disk;
 mod filter;
 mod forker;
+mod growth;
 mod gvisor;
 mod host;
 mod init;
@@ -50,7 +51,7 @@ mod view;
 mod wasm;
 mod wire;
 
-pub use call::{Call, Cancel, Ended, FileOp, Job, ModuleCall, Outcome, Stream, Usage};
+pub use call::{Call, CallBounds, Cancel, Ended, FileOp, Job, ModuleCall, Outcome, Stream, Usage};
 pub use confined::PRIVATE;
 pub use host::{Host, helper_main};
 pub use plan::{Plan, SandboxError, TierProbe, find_runsc, guest_owner, probe};

@@ -6,17 +6,17 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use policy::StoppedBy;
-use tokio::sync::{Mutex, mpsc, watch};
+use tokio::sync::{Mutex, mpsc};
 
 use crate::channel::{Arrival, Channel};
 use crate::clock::{self, Clock};
-use crate::disk::Disk;
+use crate::disk::{Disk, Filled, Strikes};
 use crate::launch::Counters;
 use crate::machine::Results;
 use crate::message::Tell;
 use crate::report::Report;
 use crate::wasm::Struck;
-use crate::wire::{End, MAX_PAYLOAD, Start};
+use crate::wire::{End, MAX_PAYLOAD, Own, Start};
 use crate::{Call, Cancel, Ended, Host, Job, Outcome, SandboxError, Stream, Usage};
 
 /// How long a killed call may take to be gone before the whole sandbox is killed.
@@ -121,13 +121,18 @@ impl Running {
         let before = if id == 1 { Some(Counters::default()) } else { self.counters().await };
         let began = Instant::now();
         let full = match &self.disk {
-            Some(disk) => disk.enter().await.ok_or_else(|| SandboxError::Lost {
+            Some(disk) => disk.enter(id, call.bounds.disk).await.ok_or_else(|| SandboxError::Lost {
                 doing: "nobody watches its workspace any more".to_owned(),
             })?,
             None => false,
         };
-        let cpu_ms = call.cpu.map(|cpu| u64::try_from(cpu.as_millis()).unwrap_or(u64::MAX));
-        let start = Start { job: call.job.clone(), cpu_ms, full };
+        let own = Own {
+            cpu_ms: call.bounds.cpu.map(|cpu| u64::try_from(cpu.as_millis()).unwrap_or(u64::MAX)),
+            memory: call.bounds.memory,
+            processes: call.bounds.processes.map(u64::from),
+            disk: call.bounds.disk.filter(|_| self.disk.is_none()),
+        };
+        let start = Start { job: call.job.clone(), own, full };
         let start = self.channel.start(id, &start, &call.stdin);
         let Ok(started) = tokio::time::timeout(call.timeout.max(GRACE), start).await else {
             // A frame half sent cannot be taken back, and an init that does not read is not ours any more.
@@ -142,9 +147,9 @@ impl Running {
         let filled = match &self.disk {
             Some(disk) => {
                 let left = end.as_ref().is_some_and(|e| e.background > 0);
-                disk.leave(watch.stopped == Some(StoppedBy::Disk), left).await
+                disk.leave(id, watch.stopped == Some(StoppedBy::Disk), left).await
             }
-            None => false,
+            None => Filled::No,
         };
         // After a sound end too: a shell may survive what its child was killed for.
         let after = self.counters().await;
@@ -156,8 +161,11 @@ impl Running {
             (None, None) if rose(before, after, |c| c.oom_kills) => StoppedBy::Memory,
             (None, None) => StoppedBy::SandboxLost,
             (None, Some(end)) => match stopped_by(end, before, after) {
-                // It failed, and for no other reason that is known, where it took the workspace beyond its bound.
-                StoppedBy::Exit | StoppedBy::Signal if filled && end.ended != Ended::Exit(0) => {
+                // It failed, and for no other reason that is known, where it took the workspace beyond its bound; or it
+                // alone took more than a call may.
+                StoppedBy::Exit | StoppedBy::Signal
+                    if filled == Filled::ByIt || (filled == Filled::Now && end.ended != Ended::Exit(0)) =>
+                {
                     StoppedBy::Disk
                 }
                 other => other,
@@ -181,7 +189,7 @@ impl Running {
     }
 
     /// Returns when a bound is passed that is watched from outside.
-    async fn struck(&self, strikes: Option<watch::Receiver<u64>>) -> StoppedBy {
+    async fn struck(&self, id: u32, strikes: Option<Strikes>) -> StoppedBy {
         let spent = async {
             loop {
                 tokio::time::sleep(clock::EVERY).await;
@@ -192,7 +200,7 @@ impl Running {
         };
         let filled = async {
             if let Some(mut strikes) = strikes
-                && strikes.changed().await.is_ok()
+                && strikes.wait_for(|struck| struck.contains(&id)).await.is_ok()
             {
                 return;
             }
@@ -209,7 +217,7 @@ impl Running {
         &self,
         id: u32,
         call: &Call,
-        (cancel, strikes): (&Cancel, Option<watch::Receiver<u64>>),
+        (cancel, strikes): (&Cancel, Option<Strikes>),
         watch: &mut Watch,
         on_output: &mut (dyn FnMut(Stream, &[u8]) + Send),
     ) -> Option<End> {
@@ -221,7 +229,7 @@ impl Running {
             },
             () = tokio::time::sleep(call.timeout.min(self.ends.saturating_duration_since(Instant::now()))) => StoppedBy::Timeout,
             () = cancel.cancelled() => StoppedBy::Cancelled,
-            by = self.struck(strikes) => by,
+            by = self.struck(id, strikes) => by,
         };
         watch.stopped = Some(struck);
         // What is printed while dying is counted, not kept.
@@ -330,6 +338,9 @@ fn stopped_by(end: &End, before: Option<Counters>, after: Option<Counters>) -> S
     }
     if end.out_of_cpu {
         return StoppedBy::Cpu;
+    }
+    if end.out_of_disk {
+        return StoppedBy::Disk;
     }
     match end.struck {
         Some(Struck::Fuel) => return StoppedBy::Cpu,

@@ -54,18 +54,28 @@ pub(crate) struct Frame {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Start {
     pub(crate) job: Job,
-    /// Processor time of all it starts, in milliseconds; the sandbox's own bound alone when none.
     #[serde(default)]
-    pub(crate) cpu_ms: Option<u64>,
+    pub(crate) own: Own,
     /// The workspace is beyond its bound: not a byte more goes into a file.
     #[serde(default)]
     pub(crate) full: bool,
 }
 
+/// What a call may take beside what the sandbox may; see [`crate::CallBounds`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Own {
+    /// Processor time in milliseconds.
+    pub(crate) cpu_ms: Option<u64>,
+    pub(crate) memory: Option<u64>,
+    pub(crate) processes: Option<u64>,
+    /// Only where the disk is the guest's alone, and nobody outside can look at it.
+    pub(crate) disk: Option<u64>,
+}
+
 impl Start {
     /// The bounds of this call.
     pub(crate) fn bounds(&self, sandbox: &Bounds) -> Bounds {
-        let cpu_s = self.cpu_ms.map_or(sandbox.cpu_s, |ms| ms.div_ceil(1000).clamp(1, sandbox.cpu_s));
+        let cpu_s = self.own.cpu_ms.map_or(sandbox.cpu_s, |ms| ms.div_ceil(1000).clamp(1, sandbox.cpu_s));
         let file_bytes = if self.full { 0 } else { sandbox.file_bytes };
         Bounds { cpu_s, file_bytes, ..sandbox.clone() }
     }
@@ -89,6 +99,9 @@ pub(crate) struct End {
     /// The guest has filled a disk that is its own.
     #[serde(default)]
     pub(crate) disk_full: bool,
+    /// It has filled more of it than the call may.
+    #[serde(default)]
+    pub(crate) out_of_disk: bool,
     /// A bound of the module struck.
     #[serde(default)]
     pub(crate) struck: Option<Struck>,

@@ -120,6 +120,13 @@ pub(super) struct RawCall {
     pub(super) timeout: Option<String>,
     /// Processor time of everything the call started; when left out, only `limits.cpu` holds.
     pub(super) cpu: Option<String>,
+    /// Memory that everything the call started holds; when left out, only `limits.memory` holds.
+    pub(super) memory: Option<RawSize>,
+    /// Processes and threads of the call; when left out, only `limits.processes` holds.
+    #[schemars(range(min = 1, max = 4_294_967_295_u32))]
+    pub(super) processes: Option<u64>,
+    /// Bytes by which the call may make the workspace grow; when left out, only `limits.disk` holds.
+    pub(super) disk: Option<RawSize>,
     /// Output kept as an artifact; what is printed beyond is counted, and its end is shown.
     #[schemars(extend("default" = "1MiB"))]
     pub(super) output: Option<RawSize>,

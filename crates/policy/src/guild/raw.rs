@@ -97,6 +97,13 @@ pub(super) struct RawLowered {
     pub(super) timeout: Option<String>,
     /// Processor time of everything one call started.
     pub(super) call_cpu: Option<String>,
+    /// Memory that everything one call started holds.
+    pub(super) call_memory: Option<RawSize>,
+    /// Processes and threads of one call.
+    #[schemars(range(min = 1))]
+    pub(super) call_processes: Option<u64>,
+    /// Bytes by which one call may make the workspace grow.
+    pub(super) call_disk: Option<RawSize>,
     /// Output of one call.
     pub(super) output: Option<RawSize>,
     /// Life of the sandbox, wall clock.

@@ -336,3 +336,19 @@ fn r53_the_wasm_tier_counts_like_gvisor_and_is_no_floor() {
     let wrong = faults("isolation.floor = \"wasm\"");
     assert!(about(&wrong, "isolation.floor").contains("`wasm` runs modules only"), "{wrong}");
 }
+
+#[test]
+fn a_bound_of_a_call_is_no_more_than_the_sandboxs() {
+    let text = "[limits]\nmemory = \"1GiB\"\nprocesses = 99\ndisk = \"1GiB\"\n[call]\n";
+    let more = "memory = \"2GiB\"\nprocesses = 100\ndisk = \"2GiB\"\n";
+    let wrong = Deployment::parse("o", &format!("{text}{more}")).expect_err("more");
+    for key in ["memory", "processes", "disk"] {
+        assert!(
+            about(&wrong, &format!("call.{key}")).contains(&format!("more than `limits.{key}`")),
+            "{wrong}"
+        );
+    }
+    let same = "memory = \"1GiB\"\nprocesses = 99\ndisk = \"1GiB\"\n";
+    let d = Deployment::parse("o", &format!("{text}{same}")).expect("sound");
+    assert_eq!((d.call.memory, d.call.processes, d.call.disk), (Some(1 << 30), Some(99), Some(1 << 30)));
+}

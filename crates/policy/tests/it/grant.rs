@@ -50,6 +50,23 @@ fn a_guild_bounds_the_processor_time_of_a_call_within_what_the_deployment_gives(
 }
 
 #[test]
+fn a_guild_bounds_what_one_call_takes_within_what_the_deployment_gives() {
+    let lower = guild("[limits]\ncall_memory = \"1GiB\"\ncall_processes = 20\ncall_disk = \"10MiB\"\n");
+    let grant = Grant::new(&Deployment::default(), &lower, "g").expect("lower");
+    let call = &grant.call;
+    assert_eq!((call.memory, call.processes, call.disk), (Some(1 << 30), Some(20), Some(10 << 20)));
+    assert_eq!(grant.limits, Deployment::default().limits);
+    let deployment =
+        Deployment::parse("o", "[call]\nmemory = \"1MiB\"\nprocesses = 9\ndisk = \"1MiB\"\n").expect("sound");
+    assert_eq!(Grant::without_guild(&deployment).call.processes, Some(9));
+    let excess = Grant::new(&deployment, &lower, "g").expect_err("too much");
+    let all = ["exceeds limits.call_disk", "exceeds limits.call_memory", "exceeds limits.call_processes"];
+    assert_eq!(told(&excess), all);
+    let beyond = guild("[limits]\ncall_disk = \"2GiB\"\n");
+    assert_eq!(told(&Grant::new(&Deployment::default(), &beyond, "g").expect_err("too much")), all[..1]);
+}
+
+#[test]
 fn r28_each_excess_is_named() {
     let more = "budget = { steps = 61, tool_calls = 101, tokens = 400_001 }\n[limits]\ntimeout = \"61s\"\n\
                 memory = \"3GiB\"\nprocesses = 257\ncpu = \"11m\"\nwall = \"16m\"\ncores = 99999999999\n\

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use policy::{Limits, Rootfs, Surroundings, Tier, TierChoice};
-use sandbox::{Call, Cancel, Host, Job, Plan, SandboxError};
+use sandbox::{Call, CallBounds, Cancel, Host, Job, Plan, SandboxError};
 use serde_json::{Value, json};
 
 fn main() -> ExitCode {
@@ -66,7 +66,13 @@ async fn try_one(host: &Host, workspace: &Path, runsc: Option<PathBuf>, tier: &s
     };
     let argv = ["sh", "-c", "echo works | cat > f; cat f; rm f"].map(str::to_owned).to_vec();
     let job = Job::Exec { argv, env: Vec::new(), cwd: None, terminal: false };
-    let call = Call { job, stdin: Vec::new(), timeout: Duration::from_secs(20), output: 1 << 16, cpu: None };
+    let call = Call {
+        job,
+        stdin: Vec::new(),
+        timeout: Duration::from_secs(20),
+        output: 1 << 16,
+        bounds: CallBounds::default(),
+    };
     let mut said = Vec::new();
     let (_keep, cancel) = Cancel::new();
     let outcome = running.run(&call, &cancel, &mut |_, bytes| said.extend_from_slice(bytes)).await;

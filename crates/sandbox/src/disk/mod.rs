@@ -11,6 +11,10 @@
 //! Memory is no place for a workspace. A watch holds on every file system and for every user; what is written
 //! between two looks is beyond the bound, and the report says so.
 //!
+//! A call that has a bound of its own is struck alone, for what the workspace has grown by since it began. Who wrote what
+//! cannot be seen: what earlier calls left running goes first here too, and where several calls run at once, what they
+//! write counts for each.
+//!
 //! A guest that is over its bound can still take things away: a call is struck only when there is more than there
 //! was when the last one was struck. As long as it is over, its calls can write no byte into any file.
 
@@ -30,6 +34,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{Mode, OFlags};
 use tokio::sync::{oneshot, watch};
 
+use crate::growth::{Growth, Guest};
 use tree::{Look, Taken};
 
 /// What the file system has left is asked this often.
@@ -103,23 +108,37 @@ impl Place {
 #[derive(Debug)]
 pub(crate) struct Disk {
     orders: Option<Sender<Order>>,
-    strikes: watch::Receiver<u64>,
+    strikes: Strikes,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 enum Order {
-    /// A call begins; the answer is whether the bound is passed already.
-    Enter(oneshot::Sender<bool>),
+    /// A call begins, which may add so much; the answer is whether the sandbox's bound is passed already.
+    Enter { id: u32, most: Option<u64>, answer: oneshot::Sender<bool> },
     /// A call is over.
-    Leave { struck: bool, background: bool, answer: oneshot::Sender<bool> },
+    Leave { id: u32, struck: bool, background: bool, answer: oneshot::Sender<Filled> },
+}
+
+/// The calls that are struck and not over yet.
+pub(crate) type Strikes = watch::Receiver<BTreeSet<u32>>;
+
+/// What a call that was not struck in time had done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Filled {
+    #[default]
+    No,
+    /// The workspace was taken beyond the sandbox's bound while it ran.
+    Now,
+    /// It took more than it may itself, and nobody else was there.
+    ByIt,
 }
 
 impl Disk {
     /// Begins, for the sandbox of this first process; `sweep` ends what earlier calls left running.
     pub(crate) fn watch(places: Vec<Place>, first: i32, sweep: Box<dyn Fn() + Send>) -> io::Result<Disk> {
         let (orders, taken) = channel();
-        let (strike, strikes) = watch::channel(0);
+        let (strike, strikes) = watch::channel(BTreeSet::new());
         let stop = Arc::new(AtomicBool::new(false));
         let watcher = Watcher {
             strike,
@@ -138,7 +157,7 @@ impl Disk {
             late: false,
             full: false,
             found_full: false,
-            calls: 0,
+            calls: Growth::default(),
             left: false,
             swept: None,
             struck: None,
@@ -148,28 +167,27 @@ impl Disk {
         Ok(Disk { orders: Some(orders), strikes, stop, thread: Some(thread) })
     }
 
-    /// A call begins; whether the workspace is beyond its bound. None when nobody watches any more.
-    pub(crate) async fn enter(&self) -> Option<bool> {
+    /// A call begins, which may add `most`; whether the workspace is beyond the sandbox's bound. None when nobody
+    /// watches any more.
+    pub(crate) async fn enter(&self, id: u32, most: Option<u64>) -> Option<bool> {
         let (answer, answered) = oneshot::channel();
-        self.orders.as_ref()?.send(Order::Enter(answer)).ok()?;
+        self.orders.as_ref()?.send(Order::Enter { id, most, answer }).ok()?;
         answered.await.ok()
     }
 
-    /// It is over; whether the bound was passed meanwhile, and nothing was struck in time.
-    pub(crate) async fn leave(&self, struck: bool, background: bool) -> bool {
+    /// It is over; whether a bound was passed meanwhile, and nothing was struck in time.
+    pub(crate) async fn leave(&self, id: u32, struck: bool, background: bool) -> Filled {
         let (answer, answered) = oneshot::channel();
-        let sent = self.orders.as_ref().map(|o| o.send(Order::Leave { struck, background, answer }));
+        let sent = self.orders.as_ref().map(|o| o.send(Order::Leave { id, struck, background, answer }));
         match sent {
             Some(Ok(())) => answered.await.unwrap_or_default(),
-            Some(Err(_)) | None => false,
+            Some(Err(_)) | None => Filled::No,
         }
     }
 
-    /// Hears of strikes from now on.
-    pub(crate) fn strikes(&self) -> watch::Receiver<u64> {
-        let mut strikes = self.strikes.clone();
-        strikes.mark_unchanged();
-        strikes
+    /// Hears which calls are struck.
+    pub(crate) fn strikes(&self) -> Strikes {
+        self.strikes.clone()
     }
 }
 
@@ -192,7 +210,7 @@ struct Free {
 }
 
 struct Watcher {
-    strike: watch::Sender<u64>,
+    strike: watch::Sender<BTreeSet<u32>>,
     sweep: Box<dyn Fn() + Send>,
     first: i32,
     stop: Arc<AtomicBool>,
@@ -213,7 +231,7 @@ struct Watcher {
     full: bool,
     /// It was so when the last call began, or others filled it since: that one is not told for it.
     found_full: bool,
-    calls: u32,
+    calls: Growth,
     /// Earlier calls may have left something running.
     left: bool,
     /// When something was swept away, and what there was then.
@@ -224,7 +242,7 @@ struct Watcher {
 impl Watcher {
     fn serve(mut self, orders: &Receiver<Order>) {
         loop {
-            let order = if self.calls > 0 || self.left || self.swept.is_some() {
+            let order = if !self.calls.is_idle() || self.left || self.swept.is_some() {
                 match orders.recv_timeout(EVERY) {
                     Err(RecvTimeoutError::Timeout) => None,
                     Ok(order) => Some(order),
@@ -239,15 +257,15 @@ impl Watcher {
             // Who asked may have given up.
             match order {
                 None => self.tick(),
-                Some(Order::Enter(answer)) => drop(answer.send(self.enter())),
-                Some(Order::Leave { struck, background, answer }) => {
-                    answer.send(self.leave(struck, background)).ok();
+                Some(Order::Enter { id, most, answer }) => drop(answer.send(self.enter(id, most))),
+                Some(Order::Leave { id, struck, background, answer }) => {
+                    answer.send(self.leave(id, struck, background)).ok();
                 }
             }
         }
     }
 
-    fn enter(&mut self) -> bool {
+    fn enter(&mut self, id: u32, most: Option<u64>) -> bool {
         if !self.begun {
             self.begun = true;
             self.look();
@@ -257,25 +275,41 @@ impl Watcher {
                 place.bytes = place.bytes.saturating_add(given);
             }
             self.settle(false);
-        } else if self.full {
+        } else if self.full || most.is_some() {
             self.look();
             self.settle(false);
         }
-        self.calls += 1;
+        self.calls.enter(id, most, self.workspace(), self.left);
         self.found_full = self.full;
         self.full
     }
 
-    fn leave(&mut self, struck: bool, background: bool) -> bool {
-        self.calls = self.calls.saturating_sub(1);
+    /// Bytes in the workspace at the last look.
+    fn workspace(&self) -> u64 {
+        self.seen.first().map_or(0, |seen| seen.bytes)
+    }
+
+    fn leave(&mut self, id: u32, struck: bool, background: bool) -> Filled {
+        let call = self.calls.take(id);
+        let bounded = call.as_ref().is_some_and(Guest::is_bounded) || self.calls.is_bounded();
         self.left |= background;
-        let mut filled = false;
-        if struck || self.full || self.tree <= CHEAP || self.may_be_over() {
+        let mut filled = Filled::No;
+        let look = struck || bounded || self.full || self.tree <= CHEAP || self.may_be_over();
+        if look {
             self.look();
-            filled = !self.found_full && (self.is_over() || self.is_full());
-            // Who else could have done it is still there, and is struck when it does more.
-            self.settle(self.calls == 0);
         }
+        let over = self.calls.leave(call, self.workspace(), background);
+        if look {
+            if !self.found_full && (self.is_over() || self.is_full()) {
+                filled = Filled::Now;
+            }
+            if over && self.blind == 0 {
+                filled = Filled::ByIt;
+            }
+            // Who else could have done it is still there, and is struck when it does more.
+            self.settle(self.calls.is_idle());
+        }
+        self.strike.send_if_modified(|struck| struck.remove(&id));
         filled
     }
 
@@ -292,9 +326,14 @@ impl Watcher {
 
     fn tick(&mut self) {
         let since = self.looked.elapsed();
-        if self.blind > 0 && self.may_be_over() {
+        if self.blind > 0 {
             // Nobody knows, and another look would find out no more.
-            return self.strike();
+            if self.sandbox_may_be_over() {
+                return self.strike();
+            }
+            if let Some(over) = self.calls.over(self.workspace_at_most()) {
+                return self.strike_these(over);
+            }
         }
         let due = since >= AT_LEAST.max(self.cost * SHARE);
         let soon = since >= EVERY.max(self.cost) && (self.swept.is_some() || self.may_be_over());
@@ -309,9 +348,11 @@ impl Watcher {
             if still && at.elapsed() >= AT_LEAST {
                 // Whoever did it is gone, and what is there now is allowed.
                 self.swept = None;
+                self.calls.swept(self.workspace());
                 return self.settle(true);
             }
-            let most = self.places.first().map_or(0, |place| place.bytes / PART);
+            let bound = self.places.first().map_or(0, |place| place.bytes);
+            let most = self.calls.least().map_or(bound, |least| least.min(bound)) / PART;
             if (still || at.elapsed() < SWEEP) && now.bytes <= then.bytes.saturating_add(most) {
                 return;
             }
@@ -321,18 +362,25 @@ impl Watcher {
             self.strike();
         } else if self.blind == 0 {
             self.settle(false);
+            if let Some(over) = self.calls.over(self.workspace()) {
+                self.strike_these(over);
+            }
         }
     }
 
     fn strike(&mut self) {
-        if std::mem::take(&mut self.left) || self.calls == 0 {
+        self.strike_these(self.calls.all());
+    }
+
+    fn strike_these(&mut self, calls: Vec<u32>) {
+        if std::mem::take(&mut self.left) || self.calls.is_idle() {
             // Who lives on beyond its call goes first: the one that runs may have written nothing.
             (self.sweep)();
             self.found_full = true;
             self.swept = Some((Instant::now(), self.sum()));
         } else if self.struck.is_none_or(|at| at.elapsed() >= AGAIN) {
             self.struck = Some(Instant::now());
-            self.strike.send_modify(|n| *n += 1);
+            self.strike.send_modify(|struck| struck.extend(calls));
         }
     }
 
@@ -354,12 +402,25 @@ impl Watcher {
     fn is_over(&self) -> bool {
         let over = |(seen, level): (&Taken, &Taken)| seen.bytes > level.bytes || seen.files > level.files;
         // Who makes a look slow has not thereby taken anything.
-        let blind = self.blind > 0 && (self.may_be_over() || (self.blind >= BLIND && !self.late));
+        let blind = self.blind > 0 && (self.sandbox_may_be_over() || (self.blind >= BLIND && !self.late));
         blind || self.seen.iter().zip(&self.levels).any(over)
     }
 
-    /// Whether what the file system has lost since the last look would fill it, had the guest taken it.
+    /// Whether what the file system has lost since the last look would fill it, or be more than a call may add, had the
+    /// guest taken it.
     fn may_be_over(&self) -> bool {
+        self.sandbox_may_be_over()
+            || (self.calls.is_bounded() && self.calls.over(self.workspace_at_most()).is_some())
+    }
+
+    /// What is in the workspace if all that the file system has lost since the last look has gone into it.
+    fn workspace_at_most(&self) -> u64 {
+        let lost = self.places.first().zip(self.free.first());
+        let lost = lost.map_or(0, |(place, then)| then.bytes.saturating_sub(free(place).bytes));
+        self.workspace().saturating_add(lost)
+    }
+
+    fn sandbox_may_be_over(&self) -> bool {
         self.places.iter().enumerate().any(|(at, place)| {
             let now = free(place);
             let grown = |then: u64, now: u64| then.saturating_sub(now);
@@ -387,7 +448,7 @@ impl Watcher {
         }
         self.tree = began.elapsed();
         // Before the first call there is nobody who could hold anything.
-        if let (true, Some(place)) = (self.calls > 0 || self.left || self.full, self.places.first())
+        if let (true, Some(place)) = (!self.calls.is_idle() || self.left || self.full, self.places.first())
             && let Ok(stat) = rustix::fs::fstat(&place.folder)
         {
             let (found, all) = open::nameless(self.first, stat.st_dev, &mut counted, &till);

@@ -326,6 +326,7 @@ impl Running {
             out_of_memory: self.struck == Some(StoppedBy::Memory),
             out_of_cpu: self.struck == Some(StoppedBy::Cpu),
             disk_full: false,
+            out_of_disk: self.struck == Some(StoppedBy::Disk),
             struck: status.struck,
             leftovers: None,
         };

@@ -1,4 +1,5 @@
-//! Processor time of everything that one call started, the dead included.
+//! What everything that one call started takes: processor time, that of the dead included, and of those that are there
+//! their number and memory.
 //!
 //! A process tells what it used itself and what those used that it has waited for; what loses its parent is waited
 //! for by the call's supervisor. Who ignores the end of its children is told nothing of them by the kernel: of such
@@ -6,13 +7,16 @@
 
 use std::collections::BTreeMap;
 
+use policy::StoppedBy;
+
 use crate::table::Seen;
+use crate::wire::Own;
 
 /// The sum of one call.
 #[derive(Debug)]
 pub(super) struct Meter {
-    /// Microseconds that it may use.
-    pub(super) bound_us: u64,
+    /// What it may take.
+    own: Own,
     total_us: u64,
     /// What those had used that are not there any more, when they were seen last.
     gone_us: u64,
@@ -21,8 +25,13 @@ pub(super) struct Meter {
 }
 
 impl Meter {
-    pub(super) fn new(bound_us: u64) -> Meter {
-        Meter { bound_us, total_us: 0, gone_us: 0, there: BTreeMap::new() }
+    pub(super) fn new(own: Own) -> Meter {
+        Meter { own, total_us: 0, gone_us: 0, there: BTreeMap::new() }
+    }
+
+    /// Whether it matters what its processes hold.
+    pub(super) fn weighs(&self) -> bool {
+        self.own.memory.is_some()
     }
 
     /// Takes a look at the call: its supervisor, where it still is, and all below it.
@@ -49,8 +58,16 @@ impl Meter {
         self.total_us
     }
 
-    pub(super) fn is_over(&self) -> bool {
-        self.total_us > self.bound_us
+    /// The bound that is passed, if one is, with what its processes are now.
+    pub(super) fn over(&self, tasks: u64, memory: u64) -> Option<StoppedBy> {
+        let passed = |bound: Option<u64>, now: u64| bound.is_some_and(|bound| now > bound);
+        if passed(self.own.cpu_ms.map(|ms| ms.saturating_mul(1000)), self.total_us) {
+            return Some(StoppedBy::Cpu);
+        }
+        if passed(self.own.memory, memory) {
+            return Some(StoppedBy::Memory);
+        }
+        passed(self.own.processes, tasks).then_some(StoppedBy::Processes)
     }
 }
 
@@ -64,7 +81,7 @@ mod tests {
 
     #[test]
     fn the_dead_count_by_who_waited_for_them() {
-        let mut meter = Meter::new(1000);
+        let mut meter = Meter::new(Own { cpu_ms: Some(1), ..Own::default() });
         meter.look(Some(&seen(5, 7, 0)), &[seen(6, 10, 0), seen(7, 90, 0)]);
         assert_eq!(meter.total_us(), 100);
         // 7 has used 900 when it ends, and 6 waited for it.
@@ -72,16 +89,25 @@ mod tests {
         assert_eq!(meter.total_us(), 920);
         // And the supervisor for 6.
         meter.look(Some(&seen(5, 7, 1000)), &[]);
-        assert_eq!((meter.total_us(), meter.is_over()), (1000, false));
+        assert_eq!((meter.total_us(), meter.over(9, 9)), (1000, None));
     }
 
     #[test]
     fn the_dead_that_nobody_waited_for_count_as_they_were_seen_last() {
-        let mut meter = Meter::new(1000);
+        let mut meter = Meter::new(Own { cpu_ms: Some(1), ..Own::default() });
         for pid in 10..30 {
             meter.look(Some(&seen(5, 0, 0)), &[seen(6, 1, 0), seen(pid, 60, 0)]);
         }
         assert_eq!(meter.total_us(), 1 + 20 * 60);
-        assert!(meter.is_over());
+        assert_eq!(meter.over(0, 0), Some(StoppedBy::Cpu));
+    }
+
+    #[test]
+    fn each_bound_of_a_call_is_told_by_its_name() {
+        let meter = Meter::new(Own { memory: Some(10), processes: Some(3), ..Own::default() });
+        assert_eq!(meter.over(3, 10), None);
+        assert_eq!(meter.over(4, 10), Some(StoppedBy::Processes));
+        assert_eq!(meter.over(4, 11), Some(StoppedBy::Memory));
+        assert_eq!(Meter::new(Own::default()).over(u64::MAX, u64::MAX), None);
     }
 }

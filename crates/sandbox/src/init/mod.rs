@@ -30,6 +30,7 @@ use std::time::{Duration, Instant};
 use policy::StoppedBy;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use crate::growth::Growth;
 use crate::launch::{Bounds, Counters, Place, Walls, guest_env};
 use crate::wire::{Decoder, End, Frame, Kind, PIECE, Start};
 use crate::{Job, sys};
@@ -100,7 +101,7 @@ struct Init {
     calls: BTreeMap<u32, Running>,
     /// Supervisors of ended calls that still keep a background process.
     keepers: Vec<i32>,
-    /// Processor time of each call that has anything running, by its supervisor.
+    /// What each call takes that has anything running, by its supervisor.
     meters: BTreeMap<i32, Meter>,
     /// Microseconds of those that are all over.
     spent_us: u64,
@@ -116,6 +117,8 @@ struct Init {
     group: Option<Group>,
     /// What the group had counted when each call began.
     struck: BTreeMap<u32, Counters>,
+    /// What calls may add to a disk that is the guest's alone.
+    growth: Growth,
 }
 
 impl Init {
@@ -175,6 +178,7 @@ impl Init {
             adopts,
             group,
             struck: BTreeMap::new(),
+            growth: Growth::default(),
         };
         let payload = serde_json::to_vec(&hello).map_err(io::Error::other)?;
         init.send(&Frame::new(Kind::Hello, 0, payload))?;
@@ -263,6 +267,10 @@ impl Init {
                 self.make_room()?;
                 // What is left over must do for looking at files, which has a bound of its own.
                 let spent = self.spent_us() > self.bound_us() && !matches!(start.job, Job::File(_));
+                if self.group.is_some() {
+                    let now = taken_on(&self.place.workspace);
+                    self.growth.enter(frame.call, start.own.disk, now, !self.keepers.is_empty());
+                }
                 let started = match spent {
                     true => Err(rustix::io::Errno::DQUOT.into()),
                     false => call::start(&start.job, stdin, &self.env, &bounds, &self.place),
@@ -273,8 +281,7 @@ impl Init {
                         if !self.is_busy() {
                             self.counted = Some(Instant::now());
                         }
-                        let bound_us = start.cpu_ms.map_or(u64::MAX, |ms| ms.saturating_mul(1000));
-                        self.meters.insert(running.supervisor(), Meter::new(bound_us));
+                        self.meters.insert(running.supervisor(), Meter::new(start.own));
                         if let Some(group) = &self.group {
                             self.struck.insert(frame.call, group.counters());
                         }
@@ -282,6 +289,7 @@ impl Init {
                         Ok(())
                     }
                     Err(e) => {
+                        self.growth.take(frame.call);
                         let end = End {
                             ended: crate::Ended::NotStarted(e.raw_os_error().unwrap_or(libc::EIO)),
                             usage: crate::Usage::default(),
@@ -290,6 +298,7 @@ impl Init {
                             out_of_memory: false,
                             out_of_cpu: spent,
                             disk_full: false,
+                            out_of_disk: false,
                             struck: None,
                             leftovers: self.leftovers.take(),
                         };
@@ -389,15 +398,24 @@ impl Init {
             return;
         }
         self.counted = Some(Instant::now());
-        let census = sweep::census(self.place.walls, &self.kin(), self.bounds.weigh);
+        let weigh = self.bounds.weigh || self.meters.values().any(Meter::weighs);
+        let kin = self.kin();
+        let census = sweep::census(self.place.walls, &kin, weigh);
         for (supervisor, meter) in &mut self.meters {
             let (own, below) = census.family(*supervisor);
             meter.look(own, &below);
         }
         let spent = self.spent_us() > self.bound_us();
-        let over: Vec<i32> =
-            self.meters.iter().filter(|(_, meter)| spent || meter.is_over()).map(|(pid, _)| *pid).collect();
-        self.strike(StoppedBy::Cpu, &over);
+        let mut over: BTreeMap<i32, StoppedBy> = BTreeMap::new();
+        for (pid, meter) in &self.meters {
+            let (tasks, memory) = census.taken(*pid, &kin);
+            let by = if spent { Some(StoppedBy::Cpu) } else { meter.over(tasks, memory) };
+            over.extend(by.map(|by| (*pid, by)));
+        }
+        for (pid, by) in over {
+            self.strike(by, &[pid]);
+        }
+        self.measure();
         if self.bounds.weigh {
             let shares = census.families.iter().map(|family| (family.supervisor, family.memory));
             self.strike_largest(StoppedBy::Memory, census.memory, self.bounds.memory, shares.collect());
@@ -409,6 +427,24 @@ impl Init {
                 call.count(census.tasks, bound);
             }
             self.strike_largest(StoppedBy::Processes, census.tasks, bound, shares.collect());
+        }
+    }
+
+    /// Strikes calls for what they have added to a disk of the guest's own; who lives on beside them goes first.
+    fn measure(&mut self) {
+        if !self.growth.is_bounded() {
+            return;
+        }
+        let now = taken_on(&self.place.workspace);
+        let Some(over) = self.growth.over(now) else { return };
+        if !self.keepers.is_empty() {
+            self.condemn(StoppedBy::Disk, &self.keepers.clone());
+            return self.growth.swept(now);
+        }
+        for id in over {
+            if let Some(call) = self.calls.get_mut(&id) {
+                call.strike(StoppedBy::Disk);
+            }
         }
     }
 
@@ -508,6 +544,11 @@ impl Init {
                         end.disk_full = disk_is_full(&self.place.workspace);
                     }
                 }
+                if self.group.is_some() {
+                    let now = taken_on(&self.place.workspace);
+                    let call = self.growth.take(id);
+                    end.out_of_disk |= self.growth.leave(call, now, end.background > 0);
+                }
                 end.leftovers = self.leftovers.take();
                 for (kind, piece) in rest {
                     self.send(&Frame::new(kind, id, piece))?;
@@ -526,6 +567,12 @@ impl Init {
     fn send(&mut self, frame: &Frame) -> io::Result<()> {
         io::PipeWriter::from(self.channel_out.try_clone()?).write_all(&frame.encode())
     }
+}
+
+/// Bytes that are taken of the file system of the workspace.
+fn taken_on(workspace: &std::path::Path) -> u64 {
+    rustix::fs::statvfs(workspace)
+        .map_or(0, |seen| seen.f_blocks.saturating_sub(seen.f_bfree).saturating_mul(seen.f_frsize))
 }
 
 /// Whether nothing more goes onto the disk of a machine, which is the guest's alone.

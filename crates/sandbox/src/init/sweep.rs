@@ -29,6 +29,8 @@ pub(super) struct Family {
 /// Who is in the sandbox.
 pub(super) struct Census {
     all: Vec<Seen>,
+    /// Bytes by process, where that was wanted.
+    held: BTreeMap<i32, u64>,
     /// Those of the guest.
     pub(super) tasks: u64,
     pub(super) memory: u64,
@@ -63,6 +65,7 @@ pub(super) fn census(walls: Walls, kin: &Kin, weigh: bool) -> Census {
         families: families.collect(),
         tasks: here.iter().map(|seen| seen.threads).sum(),
         memory: held.values().sum(),
+        held,
         all,
     }
 }
@@ -72,6 +75,24 @@ impl Census {
     pub(super) fn family(&self, supervisor: i32) -> (Option<&Seen>, Vec<Seen>) {
         let own = self.all.iter().find(|seen| seen.pid == supervisor);
         (own, table::below(&self.all, supervisor))
+    }
+
+    /// Processes and threads of a call, and bytes that they hold. Where an engine brings what loses its parent to init,
+    /// whose it is cannot be told: all that is no older than the call counts then.
+    pub(super) fn taken(&self, supervisor: i32, kin: &Kin) -> (u64, u64) {
+        let (own, mut found) = self.family(supervisor);
+        if let (true, Some(own)) = (kin.adopted, own) {
+            let me = me();
+            for seen in &self.all {
+                let loose = seen.parent == me && seen.pid != me && !kin.supervisors.contains(&seen.pid);
+                if loose && seen.started >= own.started {
+                    found.push(*seen);
+                    found.extend(table::below(&self.all, seen.pid));
+                }
+            }
+        }
+        let held = |seen: &Seen| self.held.get(&seen.pid).copied().unwrap_or(0);
+        (found.iter().map(|seen| seen.threads).sum(), found.iter().map(held).sum())
     }
 }
 

@@ -96,6 +96,7 @@ fn live() -> io::Result<()> {
             out_of_cpu: false,
             leftovers: None,
             disk_full: false,
+            out_of_disk: false,
         };
         send(&port, Kind::End, &serde_json::to_vec(&end)?)?;
         hear_the_end(&port);

@@ -10,7 +10,7 @@ use policy::Tier;
 use super::cache;
 use crate::launch::{Backend, Bounds, GUEST_ID, Launch};
 use crate::problem::Problem;
-use crate::{Call, Cancel, Ended, Host, Job, ready};
+use crate::{Call, CallBounds, Cancel, Ended, Host, Job, ready};
 
 /// How long a tool may take.
 const PATIENCE: Duration = Duration::from_secs(900);
@@ -219,7 +219,7 @@ async fn run(
         stdin: Vec::new(),
         timeout: PATIENCE,
         output: 64 << 10,
-        cpu: None,
+        bounds: CallBounds::default(),
     };
     let (_give, cancel) = Cancel::new();
     let mut said = Vec::new();

@@ -129,7 +129,7 @@ for _ in range(100):
     fn a_cancelled_call_is_killed_and_told_as_cancelled(inside: &Inside) {
         let (give, cancel) = Cancel::new();
         let call =
-            Call { job: shell("echo go; sleep 60"), stdin: Vec::new(), timeout: Duration::from_secs(50), output: 99, cpu: None };
+            Call { job: shell("echo go; sleep 60"), stdin: Vec::new(), timeout: Duration::from_secs(50), output: 99, bounds: sandbox::CallBounds::default() };
         let outcome = inside.block_on(async {
             let mut give = Some(give);
             inside
@@ -154,7 +154,7 @@ for _ in range(100):
             stdin: Vec::new(),
             timeout: Duration::from_secs(30),
             output: 999,
-cpu: None,
+bounds: sandbox::CallBounds::default(),
         };
         // Each waits for what the other makes.
         let (a, b) = (
@@ -202,7 +202,7 @@ fn standard_input_ends_while_another_call_runs() {
         stdin,
         timeout: Duration::from_secs(30),
         output: 999,
-        cpu: None,
+        bounds: sandbox::CallBounds::default(),
     };
     // The first does not read until the second is there, and the second lives until the first is over.
     let a = call("until [ -e b ]; do sleep 0.05; done; wc -c; touch a", vec![b'x'; 1 << 20]);

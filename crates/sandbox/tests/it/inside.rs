@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use policy::{Limits, Rootfs, Surroundings, Tier, TierChoice};
-use sandbox::{Call, Cancel, FileOp, Host, Job, Outcome, Plan, Report, Running, Stream};
+use sandbox::{Call, CallBounds, Cancel, FileOp, Host, Job, Outcome, Plan, Report, Running, Stream};
 use tempfile::TempDir;
 
 /// An open sandbox with what a test needs to look at it from both sides.
@@ -142,7 +142,7 @@ impl Inside {
             return in_bubblewrap(&self.workspace(), job, stdin);
         }
         let (_give, cancel) = Cancel::new();
-        let call = Call { job, stdin: stdin.to_vec(), timeout, output, cpu: None };
+        let call = Call { job, stdin: stdin.to_vec(), timeout, output, bounds: CallBounds::default() };
         self.call_with(&call, &cancel)
     }
 

@@ -109,7 +109,7 @@ fn r40_the_host_answers_while_a_bomb_goes_off_inside() {
             stdin: Vec::new(),
             timeout: Duration::from_secs(20),
             output: 1 << 20,
-            cpu: None,
+            bounds: sandbox::CallBounds::default(),
         };
         let ran = inside.call_with(&call, &cancel);
         assert_ne!(ran.outcome.ended, Ended::Exit(0), "{:?}", ran.outcome);

@@ -23,7 +23,7 @@ fn an_init_that_does_not_read_any_more_costs_a_bounded_wait() {
         stdin: vec![b'x'; 1 << 20],
         timeout: std::time::Duration::from_secs(1),
         output: 99,
-        cpu: None,
+        bounds: sandbox::CallBounds::default(),
     };
     let began = std::time::Instant::now();
     let ended = inside.block_on(inside.running().run(&call, &cancel, &mut |_, _| {}));

@@ -14,6 +14,7 @@ mod limits;
 mod lost;
 #[cfg(feature = "wasm")]
 mod modules;
+mod per_call;
 mod raw;
 mod refusal;
 mod sums;

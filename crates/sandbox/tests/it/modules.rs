@@ -696,8 +696,13 @@ fn r57_without_namespaces_a_module_runs_behind_the_confined_walls() {
         let running = plan.ready(&host).await.unwrap().start();
         let (_keep, cancel) = Cancel::new();
         let job = Job::Module(call(&module, &["m"]));
-        let call =
-            Call { job, stdin: Vec::new(), timeout: Duration::from_secs(60), output: 1 << 20, cpu: None };
+        let call = Call {
+            job,
+            stdin: Vec::new(),
+            timeout: Duration::from_secs(60),
+            output: 1 << 20,
+            bounds: sandbox::CallBounds::default(),
+        };
         let mut out = Vec::new();
         running.run(&call, &cancel, &mut |_, piece| out.extend_from_slice(piece)).await.unwrap();
         (String::from_utf8(out).unwrap(), running.destroy().await)
@@ -714,7 +719,13 @@ fn r29_a_cancelled_module_is_gone() {
     let inside = sandbox(&module);
     let (give, cancel) = Cancel::new();
     let job = Job::Module(ModuleCall { fuel: u64::MAX, ..call(&module, &["m"]) });
-    let call = Call { job, stdin: Vec::new(), timeout: Duration::from_secs(60), output: 1 << 20, cpu: None };
+    let call = Call {
+        job,
+        stdin: Vec::new(),
+        timeout: Duration::from_secs(60),
+        output: 1 << 20,
+        bounds: sandbox::CallBounds::default(),
+    };
     let giver = std::thread::spawn(move || {
         std::thread::sleep(Duration::from_millis(200));
         give.send(true)

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use policy::StoppedBy;
-use sandbox::{Call, Cancel, Ended, FileOp};
+use sandbox::{Call, CallBounds, Cancel, Ended, FileOp};
 
 use crate::{Inside, on_every_tier, shell};
 
@@ -34,7 +34,8 @@ print('all')";
 
 fn call(line: &str, cpu: Option<Duration>) -> Call {
     let timeout = Duration::from_secs(60);
-    Call { job: shell(line), stdin: Vec::new(), timeout, output: 1 << 20, cpu }
+    let bounds = CallBounds { cpu, ..CallBounds::default() };
+    Call { job: shell(line), stdin: Vec::new(), timeout, output: 1 << 20, bounds }
 }
 
 /// Runs a bomb, and says what it was stopped by and how far beyond its bound it came.

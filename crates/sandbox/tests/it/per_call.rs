@@ -1,0 +1,131 @@
+//! Bounds of one call alone, within what the sandbox may: held for everything that it started.
+
+use std::time::Duration;
+
+use policy::StoppedBy;
+use sandbox::{Call, CallBounds, Cancel, Ended};
+
+use crate::inside::Ran;
+use crate::{Inside, on_every_tier, shell};
+
+const MIB: u64 = 1 << 20;
+
+fn bounded(inside: &Inside, line: &str, bounds: CallBounds) -> Ran {
+    let timeout = Duration::from_secs(20);
+    let call = Call { job: shell(line), stdin: Vec::new(), timeout, output: 1 << 20, bounds };
+    inside.call_with(&call, &Cancel::new().1)
+}
+
+fn memory(mib: u64) -> CallBounds {
+    CallBounds { memory: Some(mib * MIB), ..CallBounds::default() }
+}
+
+fn processes(most: u32) -> CallBounds {
+    CallBounds { processes: Some(most), ..CallBounds::default() }
+}
+
+fn disk(mib: u64) -> CallBounds {
+    CallBounds { disk: Some(mib * MIB), ..CallBounds::default() }
+}
+
+/// The sandbox is as it was, and the next call has its own.
+fn goes_on(inside: &Inside) {
+    let next = inside.sh("echo alive; exit 7");
+    assert_eq!(
+        (next.out.as_str(), next.outcome.stopped_by),
+        ("alive\n", StoppedBy::Exit),
+        "{:?}",
+        next.outcome
+    );
+    assert_eq!((next.outcome.ended, next.outcome.leftovers), (Ended::Exit(7), None));
+}
+
+/// Holds so much in a grandchild that has a session of its own and no parent.
+fn hides(mib: u64) -> String {
+    format!("(setsid python3 -c 'import time; b=b\"x\"*({mib}<<20); time.sleep(15)' &) ; sleep 15; echo all")
+}
+
+on_every_tier! {
+    fn memory_of_one_call_is_bounded_wherever_it_hides(inside: &Inside) {
+        let ran = bounded(inside, &hides(200), memory(128));
+        assert_eq!((ran.outcome.stopped_by, ran.out.as_str()), (StoppedBy::Memory, ""), "{:?}", ran.outcome);
+        goes_on(inside);
+    }
+
+    fn memory_of_many_processes_of_one_call_is_a_sum(inside: &Inside) {
+        let each = "python3 -c 'import time; b=b\"x\"*(40<<20); time.sleep(15)'";
+        let ran = bounded(inside, &format!("for i in 1 2 3 4 5; do {each} & done; wait; echo all"), memory(128));
+        assert_eq!((ran.outcome.stopped_by, ran.out.as_str()), (StoppedBy::Memory, ""), "{:?}", ran.outcome);
+    }
+
+    fn a_call_within_its_memory_is_left_alone(inside: &Inside) {
+        let ran = bounded(inside, "python3 -c 'import time; b=b\"x\"*(40<<20); time.sleep(1); print(1)'", memory(128));
+        assert_eq!((ran.out.as_str(), ran.outcome.stopped_by), ("1\n", StoppedBy::Exit), "{:?}", ran.outcome);
+    }
+
+    fn processes_of_one_call_are_bounded_in_new_sessions_too(inside: &Inside) {
+        let ran = bounded(inside, "for i in $(seq 20); do (setsid sleep 15 &); done; sleep 15; echo all", processes(12));
+        assert_eq!((ran.outcome.stopped_by, ran.out.as_str()), (StoppedBy::Processes, ""), "{:?}", ran.outcome);
+        goes_on(inside);
+    }
+
+    fn a_call_may_have_as_many_processes_as_its_bound_says(inside: &Inside) {
+        let ran = bounded(inside, "for i in 1 2 3 4; do sleep 1 & done; wait; echo all", processes(6));
+        assert_eq!((ran.out.as_str(), ran.outcome.stopped_by), ("all\n", StoppedBy::Exit), "{:?}", ran.outcome);
+    }
+
+    /// What an earlier call left running takes nothing of what a later one may.
+    fn processes_of_an_earlier_call_do_not_count(inside: &Inside) {
+        let left = inside.sh("for i in $(seq 9); do sleep 100 </dev/null >/dev/null 2>&1 & done");
+        assert_eq!(left.outcome.background, 9, "{:?}", left.outcome);
+        let ran = bounded(inside, "sleep 1; echo done", processes(4));
+        assert_eq!((ran.out.as_str(), ran.outcome.stopped_by), ("done\n", StoppedBy::Exit), "{:?}", ran.outcome);
+        assert_eq!(ran.outcome.leftovers, None);
+    }
+
+    /// It is over and was told for what it was; what it left running is ended by its own bound.
+    fn what_a_call_left_running_is_held_by_its_bound(inside: &Inside) {
+        let later = "python3 -c 'import time; time.sleep(1); b=b\"x\"*(200<<20); time.sleep(60)'";
+        let left = bounded(inside, &format!("{later} </dev/null >/dev/null 2>&1 & echo left"), memory(128));
+        assert_eq!((left.out.as_str(), left.outcome.stopped_by), ("left\n", StoppedBy::Exit), "{:?}", left.outcome);
+        let innocent = inside.sh("sleep 3; echo done");
+        assert_eq!((innocent.out.as_str(), innocent.outcome.stopped_by), ("done\n", StoppedBy::Exit));
+        assert_eq!(innocent.outcome.leftovers, Some(StoppedBy::Memory), "{:?}", innocent.outcome);
+    }
+
+    fn r38_what_one_call_adds_to_the_workspace_is_bounded(inside: &Inside) {
+        inside.sh("head -c 30m /dev/urandom > before");
+        let fill = "for i in $(seq 4096); do head -c 1m /dev/urandom > f$i; done; echo all";
+        let ran = bounded(inside, &format!("(setsid sh -c '{fill}' &); sleep 15; echo all"), disk(20));
+        assert_eq!((ran.outcome.stopped_by, ran.out.as_str()), (StoppedBy::Disk, ""), "{:?}", ran.outcome);
+        // The next one has as much again, and the sandbox is not full.
+        let next = bounded(inside, "head -c 10m /dev/urandom > next && wc -c < next", disk(20));
+        assert_eq!((next.out.trim(), next.outcome.stopped_by), ("10485760", StoppedBy::Exit), "{:?}", next.outcome);
+    }
+
+    /// Faster than anybody looks: told all the same, and the same each time.
+    fn a_call_that_ended_with_more_than_it_may_add_is_told(inside: &Inside) {
+        for n in 0..3 {
+            let ran = bounded(inside, &format!("head -c 30m /dev/zero > f{n}"), disk(20));
+            assert_eq!(ran.outcome.stopped_by, StoppedBy::Disk, "{:?}", ran.outcome);
+        }
+    }
+
+    fn what_is_written_over_or_taken_away_adds_nothing(inside: &Inside) {
+        inside.sh("head -c 30m /dev/urandom > big");
+        let again = "for i in 1 2 3 4 5; do head -c 15m /dev/urandom > f; sleep 0.1; done; rm big; head -c 40m /dev/urandom > g; echo all";
+        let ran = bounded(inside, again, disk(30));
+        assert_eq!((ran.out.as_str(), ran.outcome.stopped_by), ("all\n", StoppedBy::Exit), "{:?}", ran.outcome);
+    }
+
+    fn files_that_an_earlier_call_goes_on_writing_are_not_told_of_a_later_one(inside: &Inside) {
+        let later = "sleep 1; for i in $(seq 400); do head -c 1m /dev/urandom > g$i; sleep 0.02; done; sleep 60";
+        let left = bounded(inside, &format!("(sh -c '{later}' </dev/null >/dev/null 2>&1 &); echo left"), disk(20));
+        assert_eq!((left.out.as_str(), left.outcome.stopped_by), ("left\n", StoppedBy::Exit), "{:?}", left.outcome);
+        // Until there is much of it, and no more comes.
+        let wait = "n=0; while :; do sleep 1; m=$(ls | grep -c g); [ $m -gt 10 ] && [ $m = $n ] && break; n=$m; done; echo done; exit 3";
+        let innocent = bounded(inside, wait, disk(20));
+        assert_eq!((innocent.out.as_str(), innocent.outcome.stopped_by), ("done\n", StoppedBy::Exit), "{:?}", innocent.outcome);
+        assert_eq!(innocent.outcome.leftovers, Some(StoppedBy::Disk), "{:?}", innocent.outcome);
+    }
+}

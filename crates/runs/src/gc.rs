@@ -125,17 +125,21 @@ impl Cleared {
             Ok(run) => run,
             Err(e) => return self.tried(OsStr::new(id.as_str()), Err(e)),
         };
-        // What does not hold is evidence, and stays as it is.
-        if Checked::of(&run, id, Depth::Chain).standing != Standing::Incomplete {
+        // What does not hold is evidence, and stays as it is. What a loss of power took is nobody's doing.
+        let checked = Checked::of(&run, id, Depth::Chain);
+        if checked.beside_meta != Standing::Incomplete {
             return;
         }
+        let lost = if checked.meta_lost { "its `meta.json` is lost; " } else { "" };
         let detail = if dry_run {
             Ok("its record has no end".to_owned())
         } else {
             record::end_interrupted(&store.join(id.as_str()), id)
         };
         match detail {
-            Ok(detail) => self.ended.push(Ended { run_id: id.to_string(), detail }),
+            Ok(detail) => {
+                self.ended.push(Ended { run_id: id.to_string(), detail: format!("{lost}{detail}") });
+            }
             Err(e) => self.failed.push(format!("{id}: {}", e.told())),
         }
     }

@@ -57,6 +57,8 @@ pub struct Listed {
     pub run_id: String,
     /// How its chain stands; artifacts are not looked at for a list.
     pub standing: Standing,
+    /// Whether its `meta.json` is missing or cut, as after a loss of power.
+    pub meta_lost: bool,
     /// Whether somebody works on it right now.
     pub running: bool,
     /// How often it went on after it had been interrupted.
@@ -173,6 +175,7 @@ fn listed(run: &Folder, id: &RunId, running: bool) -> Listed {
     Listed {
         run_id: id.to_string(),
         standing: checked.standing,
+        meta_lost: checked.meta_lost,
         resumed: checked.resumed,
         running,
         started: text(&meta["started"]),

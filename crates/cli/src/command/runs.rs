@@ -41,8 +41,14 @@ fn list(store: &Store) -> anyhow::Result<ExitCode> {
             text(&run.stop),
             run.calls.unwrap_or_default(),
             run.changes.map_or("no".to_owned(), |n| n.to_string()),
-            times(run.resumed),
+            times(run.resumed) + if run.meta_lost && !run.running { ", meta.json lost" } else { "" },
         ));
+    }
+    if listing.runs.iter().any(|run| run.meta_lost && !run.running) {
+        render::note(
+            "a run whose `meta.json` is missing or cut (a loss of power does that) cannot go on; `oubliette runs gc` \
+             ends its record and removes it in its time, like every other",
+        );
     }
     if listing.runs.iter().any(|run| run.standing == Standing::Incomplete && !run.running) {
         render::note(
@@ -188,6 +194,9 @@ fn verdict(checked: &Checked) {
     }
     render::line(&match checked.standing {
         Standing::Whole => format!("the chain holds: {} events", checked.events),
+        Standing::Broken if checked.meta_lost => {
+            format!("the record is broken, its `meta.json` is lost: {} events read", checked.events)
+        }
         other => format!("the record is {}: {} events read", standing(other), checked.events),
     });
 }

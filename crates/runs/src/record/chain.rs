@@ -58,6 +58,11 @@ pub struct Checked {
     pub findings: Vec<Finding>,
     /// Remarks that are no faults.
     pub notes: Vec<String>,
+    /// `meta.json` is missing or cut, as after a loss of power: it can be told apart from one that was changed.
+    pub meta_lost: bool,
+    /// How it stands beside that.
+    #[serde(skip)]
+    pub(crate) beside_meta: Standing,
 }
 
 /// How much is looked at.
@@ -83,6 +88,8 @@ impl Checked {
             head: None,
             findings: Vec::new(),
             notes: Vec::new(),
+            meta_lost: false,
+            beside_meta: Standing::Whole,
         };
         let mut check = Check {
             run,
@@ -220,9 +227,19 @@ impl Check<'_> {
         }
         match small(self.run, "meta.json") {
             Ok(meta) if Some(sha256(&meta).as_str()) == digest => {}
+            Ok(meta) if is_cut(&meta) => self.meta_lost(at, "is cut"),
+            Err(e) if e.kind() == ErrorKind::NotFound => self.meta_lost(at, "is missing"),
             Ok(_) => self.broken(at, "meta-digest", "`meta.json` is not what it was when the run started"),
             Err(e) => self.broken(at, "meta-digest", &format!("`meta.json`: {e}")),
         }
+    }
+
+    /// What was lost is no change of somebody's, but what the run was is not known any more: it never counts as whole.
+    fn meta_lost(&mut self, at: Option<u64>, how: &str) {
+        let before = self.checked.beside_meta;
+        let message = format!("`meta.json` {how}, as after a loss of power: what the run was is not known");
+        self.broken(at, "meta-lost", &message);
+        (self.checked.beside_meta, self.checked.meta_lost) = (before, true);
     }
 
     /// One hash or a list of them.
@@ -297,10 +314,17 @@ impl Check<'_> {
 
     fn found(&mut self, standing: Standing, line: Option<u64>, code: &'static str, message: &str) {
         self.checked.standing = self.checked.standing.max(standing);
+        self.checked.beside_meta = self.checked.beside_meta.max(standing);
         if self.checked.findings.len() < MOST_FINDINGS {
             self.checked.findings.push(Finding { line, code, message: message.to_owned() });
         }
     }
+}
+
+/// A file whose end, or all of it, never came to the disk.
+fn is_cut(text: &[u8]) -> bool {
+    text.iter().all(|byte| *byte == 0)
+        || serde_json::from_slice::<Value>(text).is_err_and(|fault| fault.is_eof())
 }
 
 fn digest_of(run: &Folder, path: &Path) -> io::Result<String> {

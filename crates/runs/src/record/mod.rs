@@ -65,7 +65,10 @@ impl Prepared {
     /// The same where the folder of the artifacts is there already.
     fn beside(dir: &Path) -> Result<Prepared, RunError> {
         let (give, take) = mpsc::channel::<File>();
-        let wait = move || take.recv().map_or(Ok(()), |file| file.sync_data());
+        let folder = File::open(dir).map_err(RunError::io("open", dir))?;
+        // The file, and then its name.
+        let wait =
+            move || take.recv().map_or(Ok(()), |file| file.sync_data().and_then(|()| folder.sync_all()));
         let thread = std::thread::Builder::new().name("save".to_owned()).spawn(wait).ok();
         let saver = thread.map(|thread| Saver { give, thread });
         Ok(Prepared { dir: dir.to_owned(), writer: Writer::create(dir)?, saver })
@@ -121,6 +124,7 @@ impl Record {
             Some(_) | None => {
                 File::open(dir.join("meta.json"))
                     .and_then(|meta| meta.sync_data())
+                    .and_then(|()| File::open(&dir)?.sync_all())
                     .map_err(RunError::io("save", &dir))?;
                 None
             }

@@ -160,6 +160,81 @@ fn clearing_up_twice_changes_nothing() {
     assert_eq!(fs::read(w.dir.join("events.jsonl")).unwrap(), before);
 }
 
+/// As after a loss of power: missing, empty, cut anywhere, or nothing but zeros.
+fn without_meta(w: &Written) -> [Option<Vec<u8>>; 5] {
+    let meta = fs::read(w.dir.join("meta.json")).unwrap();
+    let (half, zeros) = (meta[..meta.len() / 2].to_vec(), vec![0; meta.len()]);
+    [None, Some(Vec::new()), Some(meta[..1].to_vec()), Some(half), Some(zeros)]
+}
+
+fn lose(w: &Written, content: Option<&[u8]>) {
+    match content {
+        Some(bytes) => fs::write(w.dir.join("meta.json"), bytes).unwrap(),
+        None => fs::remove_file(w.dir.join("meta.json")).unwrap(),
+    }
+}
+
+#[test]
+fn r42_a_run_whose_meta_was_lost_is_ended_and_says_so_and_is_never_whole() {
+    for n in 0..5 {
+        let w = begun();
+        let content = without_meta(&w)[n].clone();
+        lose(&w, content.as_deref());
+        let before = w.verify();
+        assert!(before.meta_lost && before.standing == Standing::Broken, "{content:?}: {before:?}");
+        assert!(before.findings.iter().any(|f| f.code == "meta-lost"), "{before:?}");
+        let cleared = cleared(&w);
+        assert!(cleared.failed.is_empty() && cleared.ended.len() == 1, "{content:?}: {cleared:?}");
+        assert!(cleared.ended[0].detail.starts_with("its `meta.json` is lost"), "{cleared:?}");
+        assert_eq!((&result(&w)["stop"], &result(&w)["calls"]), (&json!("interrupted"), &json!(1)));
+        let after = w.verify();
+        let codes: Vec<_> = after.findings.iter().map(|f| f.code).collect();
+        assert_eq!((after.standing, codes), (Standing::Broken, vec!["meta-lost"]));
+        assert!(gc(w.store.path(), LONG, u64::MAX, false).unwrap().ended.is_empty());
+    }
+}
+
+#[test]
+fn a_run_whose_meta_was_lost_is_removed_in_its_time_and_not_while_it_is_held() {
+    for n in 0..5 {
+        let w = begun();
+        let content = without_meta(&w)[n].clone();
+        lose(&w, content.as_deref());
+        let flags = rustix::fs::OFlags::DIRECTORY;
+        let held = rustix::fs::open(&w.dir, flags, rustix::fs::Mode::empty()).unwrap();
+        rustix::fs::flock(&held, rustix::fs::FlockOperation::LockExclusive).unwrap();
+        let lines = fs::read(w.dir.join("events.jsonl")).unwrap();
+        let left = emptied(w.store.path());
+        assert!(left.ended.is_empty() && left.removed.is_empty() && left.running.len() == 1, "{left:?}");
+        assert_eq!(fs::read(w.dir.join("events.jsonl")).unwrap(), lines);
+        drop(held);
+        let gone = emptied(w.store.path());
+        assert!(gone.failed.is_empty() && gone.removed.len() == 1 && !w.dir.exists(), "{gone:?}");
+    }
+}
+
+/// Only a loss is one: a link in its place was made by somebody, and so was a change.
+#[test]
+fn a_meta_that_somebody_changed_is_evidence_and_no_loss() {
+    let outside = tempfile::NamedTempFile::new().unwrap();
+    let link = |w: &Written| {
+        fs::remove_file(w.dir.join("meta.json")).unwrap();
+        symlink(outside.path(), w.dir.join("meta.json")).unwrap();
+    };
+    let change = |w: &Written| fs::write(w.dir.join("meta.json"), "{}").unwrap();
+    for spoil in [&link as &dyn Fn(&Written), &change] {
+        let w = begun();
+        spoil(&w);
+        assert!(cleared(&w).ended.is_empty());
+        let checked = w.verify();
+        assert!(
+            !checked.meta_lost && checked.findings.iter().any(|f| f.code == "meta-digest"),
+            "{checked:?}"
+        );
+    }
+    assert_eq!(fs::read(outside.path()).unwrap(), b"");
+}
+
 /// Evidence is not mended.
 #[test]
 fn a_record_that_does_not_hold_is_left_as_it_is() {

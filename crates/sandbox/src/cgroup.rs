@@ -9,6 +9,7 @@ mod place;
 use std::fs;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -75,7 +76,7 @@ impl Cgroup {
             bounds.memory = bounds.memory.saturating_add(machine::MONITOR_MEMORY);
         }
         let processes = most_processes(backend, &bounds);
-        let own_name = format!("{PREFIX}{}-{id}", std::process::id());
+        let own_name = format!("{PREFIX}{}-{id}", own_name());
         let mut made = Cgroup { name: places.name(), missing: places.missing.clone(), ..Cgroup::default() };
         for own in &places.own {
             let folder = own.folder.join(&own_name);
@@ -217,11 +218,14 @@ pub(crate) fn sweep(places: &Places) {
         let Ok(dir) = fs::read_dir(&own.folder) else { continue };
         for entry in dir.flatten() {
             let name = entry.file_name();
-            let Some(pid) = name.to_str().and_then(maker) else { continue };
-            // A young one may be of a forker whose number means nothing here, in another pid namespace.
+            let Some((pid, of)) = name.to_str().and_then(maker) else { continue };
+            // A forker's number means nothing here when it is in another pid namespace: then only its age tells, for a
+            // sandbox that is there keeps its group from being removed.
+            let lives =
+                of.is_none_or(|of| of == pid_namespace()) && Path::new(&format!("/proc/{pid}")).exists();
             let made = entry.metadata().and_then(|m| m.modified()).ok();
             let old = made.and_then(|at| at.elapsed().ok()).is_some_and(|age| age > YOUNG);
-            if old && !Path::new(&format!("/proc/{pid}")).exists() {
+            if old && !lives {
                 // Another start may be quicker.
                 drop(fs::remove_dir(entry.path()));
             }
@@ -229,9 +233,24 @@ pub(crate) fn sweep(places: &Places) {
     }
 }
 
-/// The forker that made a group of this name.
-fn maker(name: &str) -> Option<u32> {
-    name.strip_prefix(PREFIX)?.split_once('-')?.0.parse().ok()
+/// What tells this forker from all others that may make groups in the same place: its number, and the pid namespace
+/// that this is one in. Two containers that were given one group have the same numbers.
+fn own_name() -> String {
+    format!("{}-{}", std::process::id(), pid_namespace())
+}
+
+fn pid_namespace() -> u64 {
+    fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino())
+}
+
+/// The forker that made a group of this name, and its pid namespace, which names of earlier versions do not tell.
+fn maker(name: &str) -> Option<(u32, Option<u64>)> {
+    let mut parts = name.strip_prefix(PREFIX)?.split('-');
+    let (pid, next, last) = (parts.next()?.parse().ok()?, parts.next()?, parts.next());
+    match last {
+        None => Some((pid, None)),
+        Some(_) => Some((pid, Some(next.parse().ok()?))),
+    }
 }
 
 /// A new group, that processes can be in.
@@ -335,8 +354,19 @@ mod tests {
 
     #[test]
     fn only_names_of_ours_tell_their_maker() {
-        assert_eq!(maker("oubliette-12-3"), Some(12));
-        for other in ["oubliette-executor-12", "oubliette-12", "system.slice", "oubliette--1"] {
+        assert_eq!(maker("oubliette-12-3"), Some((12, None)));
+        assert_eq!(maker("oubliette-12-4026531836-3"), Some((12, Some(4_026_531_836))));
+        assert_eq!(
+            maker(&format!("{PREFIX}{}-1", own_name())),
+            Some((std::process::id(), Some(pid_namespace())))
+        );
+        for other in [
+            "oubliette-executor-12",
+            "oubliette-executor-12-9",
+            "oubliette-12",
+            "system.slice",
+            "oubliette--1",
+        ] {
             assert_eq!(maker(other), None, "{other}");
         }
     }

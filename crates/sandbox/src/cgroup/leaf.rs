@@ -6,13 +6,14 @@
 //!
 //! ```text
 //!   delegated group              memory, pids and cpu are handed down, no process is in it
-//!     ├ oubliette-executor-F     executor and forker F
-//!     ├ oubliette-F-1            a sandbox
-//!     └ oubliette-executor-G     another executor that was started in the same group
+//!     ├ oubliette-executor-F-N   executor and forker F, by its number in the pid namespace N
+//!     ├ oubliette-F-N-1          a sandbox
+//!     └ oubliette-executor-G-M   another executor that was started in the same group
 //! ```
 //!
 //! Executors of one group take turns by a lock on its folder. While another one has its leaf there, nobody can come
 //! back and what is handed down must stay: who ends then goes into the leaf of the other, for the moment it has left.
+//! Whether another one is there, its leaf alone tells, by the processes in it: numbers mean nothing beyond a container.
 
 use std::fs;
 use std::io;
@@ -22,7 +23,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, Mode, OFlags, flock};
 
-use super::{PREFIX, kind_word};
+use super::{PREFIX, kind_word, own_name};
 
 /// Prefix of every leaf.
 pub(super) const LEAF: &str = "oubliette-executor-";
@@ -85,7 +86,7 @@ pub(super) fn hand_down(group: &Path, wanted: &[&'static str]) -> Handed {
 /// Moves this process and its executor out of `group`, so that it can hand controllers down, and does that.
 pub(super) fn enter(group: &Path, executor: i32, wanted: &[&'static str]) -> Result<(Leaf, Handed), String> {
     let own = i32::try_from(std::process::id()).unwrap_or_default();
-    let folder = group.join(format!("{LEAF}{own}"));
+    let folder = group.join(format!("{LEAF}{}", own_name()));
     let leaf = Leaf { group: group.to_owned(), folder, controllers: wanted.to_vec() };
     let until = Instant::now() + PATIENCE;
     let refused = loop {
@@ -140,9 +141,7 @@ impl Leaf {
     fn may_be_moved(&self, executor: i32) -> bool {
         let in_group = processes(&self.group).is_ok_and(|inside| inside.contains(&executor));
         let in_a_dead_ones = || {
-            self.other_leaves().iter().any(|leaf| {
-                !maker_lives(leaf) && processes(leaf).is_ok_and(|inside| inside.contains(&executor))
-            })
+            self.other_leaves().iter().any(|leaf| processes(leaf).is_ok_and(|inside| inside == [executor]))
         };
         in_group || in_a_dead_ones()
     }
@@ -153,7 +152,7 @@ impl Leaf {
         let Ok(_lock) = lock(&self.group, Instant::now() + PATIENCE) else { return };
         let Ok(inside) = processes(&self.folder) else { return };
         self.remove_empty_others();
-        let target = match self.other_leaves().into_iter().find(|leaf| maker_lives(leaf)) {
+        let target = match self.other_leaves().into_iter().find(|leaf| is_lived_in(leaf)) {
             Some(other) => other,
             None => {
                 // Whoever made groups here since may count on what is handed down.
@@ -244,9 +243,12 @@ fn first_word(handed: &Handed) -> String {
     handed.missing.first().map(|(_, why)| why.clone()).unwrap_or_default()
 }
 
-fn maker_lives(leaf: &Path) -> bool {
-    let number = name_of(leaf).strip_prefix(LEAF).and_then(|pid| pid.parse::<u32>().ok());
-    number.is_some_and(|pid| Path::new(&format!("/proc/{pid}")).exists())
+/// Whether an executor or its forker is in it, seen from here or not. One that cannot be looked at is left alone.
+fn is_lived_in(leaf: &Path) -> bool {
+    match processes(leaf) {
+        Ok(inside) => !inside.is_empty(),
+        Err(e) => e.kind() != io::ErrorKind::NotFound,
+    }
 }
 
 fn folders(group: &Path) -> Vec<PathBuf> {
@@ -261,4 +263,66 @@ fn name_of(folder: &Path) -> &str {
 /// The words of a file of the kernel's.
 pub(super) fn words(file: &Path) -> io::Result<Vec<String>> {
     Ok(fs::read_to_string(file)?.split_whitespace().map(str::to_owned).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A delegated group with these leaves, of which each has these processes.
+    fn group(leaves: &[(&str, &str)]) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("cgroup.procs"), "").unwrap();
+        fs::write(dir.path().join("cgroup.subtree_control"), "memory pids cpu\n").unwrap();
+        for (name, inside) in leaves {
+            fs::create_dir(dir.path().join(name)).unwrap();
+            fs::write(dir.path().join(name).join("cgroup.procs"), inside).unwrap();
+        }
+        dir
+    }
+
+    fn leaf(group: &Path) -> Leaf {
+        let folder = group.join(format!("{LEAF}1-1"));
+        Leaf { group: group.to_owned(), folder, controllers: vec!["memory", "pids", "cpu"] }
+    }
+
+    fn handed_down(group: &Path) -> String {
+        fs::read_to_string(group.join("cgroup.subtree_control")).unwrap()
+    }
+
+    /// Its number is nobody's here, or somebody else's: it is seen from another pid namespace.
+    #[test]
+    fn who_ends_takes_nothing_from_another_whose_numbers_mean_nothing_here() {
+        for number in ["4194399-2", "1-2"] {
+            let other = format!("{LEAF}{number}");
+            let group = group(&[("oubliette-executor-1-1", "5\n"), (&other, "0\n0\n")]);
+            leaf(group.path()).leave();
+            assert_eq!(handed_down(group.path()), "memory pids cpu\n");
+            assert_eq!(fs::read_to_string(group.path().join(&other).join("cgroup.procs")).unwrap(), "5");
+        }
+    }
+
+    /// Its number is that of a process that lives, which is somebody else.
+    #[test]
+    fn an_empty_leaf_is_nobodys_whatever_its_name_says() {
+        let other = format!("{LEAF}{}-1", std::process::id());
+        let group = group(&[("oubliette-executor-1-1", "5\n"), (&other, "")]);
+        leaf(group.path()).leave();
+        assert_eq!(handed_down(group.path()), "-memory -pids -cpu");
+        assert_eq!(fs::read_to_string(group.path().join("cgroup.procs")).unwrap(), "5");
+    }
+
+    #[test]
+    fn an_executor_leaves_the_leaf_of_a_forker_that_died_and_no_other() {
+        for (inside, moved) in [("7\n", true), ("7\n8\n", false), ("0\n7\n", false), ("8\n", false)] {
+            let group = group(&[("oubliette-executor-9-1", inside)]);
+            assert_eq!(leaf(group.path()).may_be_moved(7), moved, "{inside:?}");
+        }
+    }
+
+    #[test]
+    fn two_of_one_number_have_no_name_in_common() {
+        assert!(own_name().ends_with(&format!("-{}", super::super::pid_namespace())));
+        assert_ne!(super::super::pid_namespace(), 0);
+    }
 }

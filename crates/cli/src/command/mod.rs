@@ -8,6 +8,7 @@ pub(crate) mod resume;
 pub(crate) mod run;
 pub(crate) mod runs;
 pub(crate) mod schema;
+mod terms;
 
 use std::ffi::OsStr;
 use std::io;

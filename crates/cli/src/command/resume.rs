@@ -8,16 +8,16 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use agent::{Client, LoadedGuild, Model, ModelProbe, Past, probe};
-use policy::Grant;
-use runs::{Interrupted, Opening};
+use agent::{LoadedGuild, Model, ModelProbe, Past, probe};
+use runs::Interrupted;
 use serde_json::{Value, json};
 
-use super::run::{concluded, over, own_tools, refused};
+use super::run::{concluded, over, refused};
+use super::terms::Terms;
 use crate::args::Resume;
 use crate::deploy::Deployed;
 use crate::exit::{Ended, Exit, usage};
-use crate::{deploy, live, render, signal};
+use crate::{deploy, live, render};
 
 pub(crate) fn resume(args: &Resume) -> anyhow::Result<ExitCode> {
     let host = super::host(None, args.quiet)?;
@@ -26,38 +26,13 @@ pub(crate) fn resume(args: &Resume) -> anyhow::Result<ExitCode> {
     let interrupted = Interrupted::open(&deployed.store, &args.id)?;
     let guild = same_guild(args, interrupted.meta())?;
     same_deployment(&deployed, interrupted.meta())?;
-    let file = guild.1.join("guild.toml").display().to_string();
-    let guild = guild.0;
-    let grant = Grant::new(&deployed.deployment, &guild.guild, &file)?;
+    let (guild, dir) = guild;
     let task = interrupted.meta()["task"].as_str().unwrap_or_default().to_owned();
-    let key = deploy::model_key(&deployed.deployment)?;
-    let secrets = deploy::secrets(&deployed.deployment)?;
-    let client = Client::new(&deployed.deployment.model, key.clone().map(|(_, value)| value))
-        .map_err(|e| usage(e.to_string()))?;
-    let cancel = signal::cancel()?;
-    let told = |text: &str| {
-        if !args.quiet {
-            render::note(text);
-        }
-    };
+    let (terms, client) = Terms::of(&deployed, &guild, &dir, args.quiet)?;
+    let (cancel, grant) = (&terms.cancel, &terms.grant);
     super::runtime()?.block_on(async {
-        told(&format!("model    {}", client.at()));
-        let progress = |_, _| true;
-        let waiting = live::waiting(&cancel, &deployed.deployment.ceiling);
-        let tools = own_tools(&grant, &guild);
-        let opening = Opening {
-            grant: &grant,
-            store: &deployed.store,
-            source: None,
-            module: None,
-            tools: &tools,
-            secrets,
-            mask: key.into_iter().collect(),
-            meta: serde_json::Map::new(),
-            progress: &progress,
-            waiting: &waiting,
-            watch: (!args.quiet).then(live::watch),
-        };
+        let waiting = live::waiting(cancel, &deployed.deployment.ceiling);
+        let opening = terms.opening(None, serde_json::Map::new(), &|_, _| true, &waiting);
         if let Some((what, was, is)) = interrupted.differs(&opening) {
             return Err(changed(format!(
                 "`{what}` was {} when the run was started and is {} now: give the same options as then \
@@ -66,7 +41,7 @@ pub(crate) fn resume(args: &Resume) -> anyhow::Result<ExitCode> {
                 render::value(&is, 100)
             )));
         }
-        let seen = probe(&client, deployed.deployment.model.min_context, &cancel).await;
+        let seen = probe(&client, deployed.deployment.model.min_context, cancel).await;
         let seen = seen.map_err(|e| refused(&e))?;
         same_model(&seen, interrupted.meta())?;
         let model = Model { client, probe: seen };
@@ -77,14 +52,12 @@ pub(crate) fn resume(args: &Resume) -> anyhow::Result<ExitCode> {
             name_of: &runs::Past::naming(&opening),
             used: past.used(),
         };
-        agent::rehearse(&grant, &guild, &model, (&task, &past)).await.map_err(|lost| {
+        agent::rehearse(grant, &guild, &model, (&task, &past)).await.map_err(|lost| {
             changed(format!("the conversation cannot be rebuilt as it was ({lost}): start the run anew"))
         })?;
         let run = runs::Run::resume(&host, interrupted, opening).await?;
-        told(&format!("run      {}", run.id()));
-        let report = run.report();
-        told(&format!("tier     {} ({})", report.tier, render::shown(&report.engine)));
-        let drive = agent::go_on(&run, &grant, &guild, &model, (&task, &past), &cancel).await;
+        terms.opened(&run);
+        let drive = agent::go_on(&run, grant, &guild, &model, (&task, &past), cancel).await;
         concluded(host, run, Ok(drive), args.json).await
     })
 }

@@ -3,15 +3,15 @@
 use std::path::Path;
 use std::process::ExitCode;
 
-use agent::{Client, Drive, LoadedGuild, Model, ModelError, ModelProbe, ProbeError, Status, probe};
-use policy::{Grant, StopReason};
-use runs::Opening;
+use agent::{Drive, LoadedGuild, Model, ModelError, ModelProbe, ProbeError, Status, probe};
+use policy::StopReason;
 use serde_json::json;
 
+use super::terms::Terms;
 use crate::args::Run;
 use crate::deploy::Deployed;
 use crate::exit::{Ended, Exit, usage};
-use crate::{deploy, live, render, signal};
+use crate::{deploy, live, render};
 
 /// Bytes a task may have.
 const MAX_TASK: usize = 64 << 10;
@@ -21,46 +21,21 @@ pub(crate) fn run(args: &Run, forked: super::Forked) -> anyhow::Result<ExitCode>
     let mut deployed = deploy::load(&args.deploy)?;
     over(args.model_url.as_deref(), args.model.as_deref(), &mut deployed);
     let guild = agent::load(&args.guild)?;
-    let file = args.guild.join("guild.toml").display().to_string();
-    let grant = Grant::new(&deployed.deployment, &guild.guild, &file)?;
     let task = task(args)?;
-    let key = deploy::model_key(&deployed.deployment)?;
-    let secrets = deploy::secrets(&deployed.deployment)?;
-    let client = Client::new(&deployed.deployment.model, key.clone().map(|(_, value)| value))
-        .map_err(|e| usage(e.to_string()))?;
-    let cancel = signal::cancel()?;
-    let told = |text: &str| {
-        if !args.quiet {
-            render::note(text);
-        }
-    };
+    let (terms, client) = Terms::of(&deployed, &guild, &args.guild, args.quiet)?;
+    let cancel = &terms.cancel;
     super::runtime()?.block_on(async {
-        told(&format!("model    {}", client.at()));
-        let seen = probe(&client, deployed.deployment.model.min_context, &cancel).await;
-        let progress = live::import_bar(&cancel);
-        let waiting = live::waiting(&cancel, &deployed.deployment.ceiling);
-        let tools = own_tools(&grant, &guild);
-        let opening = Opening {
-            grant: &grant,
-            store: &deployed.store,
-            source: args.workspace.as_deref(),
-            module: None,
-            tools: &tools,
-            secrets,
-            mask: key.into_iter().collect(),
-            meta: meta(&deployed, &guild, &args.guild, &task, seen.as_ref()),
-            progress: &progress,
-            waiting: &waiting,
-            watch: (!args.quiet).then(live::watch),
-        };
+        let seen = probe(&client, deployed.deployment.model.min_context, cancel).await;
+        let progress = live::import_bar(cancel);
+        let waiting = live::waiting(cancel, &deployed.deployment.ceiling);
+        let meta = meta(&deployed, &guild, &args.guild, &task, seen.as_ref());
+        let opening = terms.opening(args.workspace.as_deref(), meta, &progress, &waiting);
         let run = runs::Run::open(&host, opening).await?;
-        told(&format!("run      {}", run.id()));
-        let report = run.report();
-        told(&format!("tier     {} ({})", report.tier, render::shown(&report.engine)));
+        terms.opened(&run);
         let drive = match seen {
             Ok(probe) => {
                 let model = Model { client, probe };
-                Ok(agent::drive(&run, &grant, &guild, &model, &task, &cancel).await)
+                Ok(agent::drive(&run, &terms.grant, &guild, &model, &task, cancel).await)
             }
             // The record of a run whose server is down is as complete as any other.
             Err(e) => Err(e),
@@ -176,15 +151,4 @@ pub(super) fn refused(e: &ProbeError) -> anyhow::Error {
         ProbeError::Model(_) => Exit::Infrastructure,
     };
     Ended { exit, message: e.to_string() }.into()
-}
-
-/// Tools of the Guild's own that some role has.
-pub(super) fn own_tools(grant: &Grant, guild: &agent::LoadedGuild) -> Vec<(String, runs::Module)> {
-    let had = |name: &String| grant.roles.values().any(|role| role.own_tools.contains(name));
-    guild
-        .tools
-        .iter()
-        .filter(|(name, _)| had(name))
-        .map(|(name, tool)| (name.clone(), tool.module.clone()))
-        .collect()
 }

@@ -66,9 +66,13 @@ pub(crate) struct Run {
     /// A file that says what is to be done.
     #[arg(long, value_name = "FILE")]
     pub(crate) task_file: Option<PathBuf>,
-    /// What to work on; it is copied and never written. Nothing: an empty workspace.
-    #[arg(long, value_name = "DIR")]
+    /// What to work on: a folder, a tar, tar.gz or zip archive, or one file; it is copied and never written. Nothing: an
+    /// empty workspace.
+    #[arg(long, value_name = "PATH")]
     pub(crate) workspace: Option<PathBuf>,
+    /// What of a git repository's history a guest gets. Hooks, settings and remotes never come in.
+    #[arg(long, value_name = "HISTORY", default_value = "one")]
+    pub(crate) history: HistoryName,
     /// The model server, over the deployment's.
     #[arg(long, value_name = "URL")]
     pub(crate) model_url: Option<String>,
@@ -87,9 +91,13 @@ pub(crate) struct Run {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Exec {
-    /// What to work on; it is copied and never written. Nothing: an empty workspace.
-    #[arg(long, value_name = "DIR")]
+    /// What to work on: a folder, a tar, tar.gz or zip archive, or one file; it is copied and never written. Nothing: an
+    /// empty workspace.
+    #[arg(long, value_name = "PATH")]
     pub(crate) workspace: Option<PathBuf>,
+    /// What of a git repository's history a guest gets. Hooks, settings and remotes never come in.
+    #[arg(long, value_name = "HISTORY", default_value = "one")]
+    pub(crate) history: HistoryName,
     /// Seconds the command may take, at most the deployment's `call.timeout`.
     #[arg(long, value_name = "SECONDS")]
     pub(crate) timeout: Option<u64>,
@@ -233,6 +241,26 @@ pub(crate) struct Schema {
     /// As JSON; it is JSON anyway.
     #[arg(long, hide = true)]
     pub(crate) json: bool,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum HistoryName {
+    /// One fresh commit of the files it knew.
+    One,
+    /// All its objects and branches.
+    Keep,
+    /// The files alone.
+    None,
+}
+
+impl From<HistoryName> for runs::History {
+    fn from(name: HistoryName) -> Self {
+        match name {
+            HistoryName::One => runs::History::One,
+            HistoryName::Keep => runs::History::Keep,
+            HistoryName::None => runs::History::None,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]

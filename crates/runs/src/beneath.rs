@@ -117,6 +117,16 @@ impl Folder {
         Ok(())
     }
 
+    /// Gives a file of this folder a name that was not there, in another; a link is not followed.
+    pub(crate) fn link(&self, name: &OsStr, to: &Folder, new: &OsStr) -> io::Result<()> {
+        Ok(rustix::fs::linkat(&self.0, name, &to.0, new, AtFlags::empty())?)
+    }
+
+    /// Sets the mode of this folder.
+    pub(crate) fn set_mode(&self, mode: u32) -> io::Result<()> {
+        Ok(rustix::fs::fchmod(&self.0, Mode::from_raw_mode(mode))?)
+    }
+
     /// Moves an entry of this folder to a new name in another; never over one that is there.
     pub(crate) fn rename(&self, name: &OsStr, to: &Folder, new: &OsStr) -> io::Result<()> {
         Ok(rustix::fs::renameat_with(&self.0, name, &to.0, new, RenameFlags::NOREPLACE)?)

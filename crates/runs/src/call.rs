@@ -9,6 +9,7 @@ use sandbox::{Ended, FileOp, Module, Outcome, Report};
 use serde::Serialize;
 
 use crate::ceiling::Waiting;
+use crate::import::History;
 use crate::quote::in_text;
 
 /// Somebody who looks on while a run goes.
@@ -22,6 +23,8 @@ pub struct Opening<'a> {
     pub store: &'a Path,
     /// The folder or file to work on; none starts with an empty workspace.
     pub source: Option<&'a Path>,
+    /// What of its git history comes in, if it is a repository.
+    pub history: History,
     /// What runs in the tier `wasm`, which runs nothing else; no other tier takes one.
     pub module: Option<&'a Code>,
     /// Tools of the Guild's own that a role has, by name: each call runs in a sandbox of its own.

@@ -334,7 +334,7 @@ fn repository(path: &Path) -> Option<PathBuf> {
 }
 
 /// Also the names that other file systems take for `.git`; git refuses a whole patch for one of them.
-fn is_git(name: &OsStr) -> bool {
+pub(crate) fn is_git(name: &OsStr) -> bool {
     let name = name.to_string_lossy().to_lowercase();
     let ignored = |c: char| is_invisible(c) || matches!(c, '\u{200c}' | '\u{200d}' | '\u{206a}'..='\u{206f}');
     let name: String = name.chars().filter(|c| !ignored(*c)).collect();

@@ -4,23 +4,31 @@
 //! noted). A link is made again when it is relative and surely stays inside; any other is left out and noted by
 //! name. A FIFO, a socket or a device refuses the whole import: such a tree is not what its owner thinks it is.
 
+mod checkout;
+mod index;
+mod pack;
+
 use std::ffi::OsStr;
 use std::fs::{File, Metadata};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use policy::Limits;
 use sha2::{Digest, Sha256};
 
+pub use checkout::History;
+pub(crate) use checkout::Repository;
+
 use crate::RunError;
+use crate::archive::{Format, unpack};
 use crate::beneath::{Folder, settle};
 use crate::manifest::{Item, Kind, Manifest, hex, link_leaves};
 use crate::quote::in_text;
 
 /// Folders inside folders; more is no source tree.
 pub(crate) const DEEPEST: usize = 128;
-const MOST_NOTES: usize = 1000;
+pub(crate) const MOST_NOTES: usize = 1000;
 
 /// Told files and bytes taken in so far; says whether to go on.
 pub(crate) type Progress<'a> = &'a (dyn Fn(u64, u64) -> bool + Sync);
@@ -33,21 +41,48 @@ pub(crate) struct Imported {
     pub(crate) bytes: u64,
     /// Where the originals are; paths of the manifest lead to them.
     pub(crate) source: Option<Folder>,
+    /// Where an archive was unpacked: the originals are there.
+    pub(crate) unpacked: Option<PathBuf>,
+    /// What its git repository has become.
+    pub(crate) repository: Option<Repository>,
 }
 
-/// Copies `source` (a folder, or one file) into the new folder `into`, which is gone again when that fails.
+/// Copies `source` (a folder, an archive, or one file) into the new folder `into`, which is gone again when that fails.
+/// An archive is unpacked beside it first, and stays there: what the patch is made against.
 pub(crate) fn import(
     source: Option<&Path>,
     into: &Path,
     store: &Path,
     limits: &Limits,
     owner: Option<(u32, u32)>,
+    history: History,
     progress: Progress<'_>,
 ) -> Result<Imported, RunError> {
-    std::fs::create_dir(into).map_err(RunError::io("create", into))?;
-    let done = fill(source, into, store, limits, owner, progress);
+    let format = source.filter(|path| path.is_file()).and_then(Format::of);
+    let (Some(archive), Some(format)) = (source, format) else {
+        return made(into, || fill(source, into, Some(store), limits, owner, history, progress));
+    };
+    let originals = into.with_file_name("originals");
+    made(&originals, || {
+        let real = archive.canonicalize().map_err(|e| refuse(archive, &e))?;
+        refuse_inside_store(&real, store)?;
+        let file = std::fs::File::open(&real).map_err(|e| refuse(archive, &e))?;
+        std::fs::set_permissions(&originals, PermissionsExt::from_mode(0o700))
+            .map_err(RunError::io("close", &originals))?;
+        let notes = unpack(archive, format, file, &originals, limits, progress)?;
+        let mut taken = made(into, || fill(Some(&originals), into, None, limits, owner, history, progress))?;
+        taken.notes.splice(0..0, notes);
+        taken.unpacked = Some(originals.clone());
+        Ok(taken)
+    })
+}
+
+/// Makes the folder for what `then` does, and removes it when that fails.
+fn made<T>(folder: &Path, then: impl FnOnce() -> Result<T, RunError>) -> Result<T, RunError> {
+    std::fs::create_dir(folder).map_err(RunError::io("create", folder))?;
+    let done = then();
     if done.is_err() {
-        std::fs::remove_dir_all(into).map_err(RunError::io("remove", into))?;
+        std::fs::remove_dir_all(folder).map_err(RunError::io("remove", folder))?;
     }
     done
 }
@@ -55,9 +90,10 @@ pub(crate) fn import(
 fn fill(
     source: Option<&Path>,
     into: &Path,
-    store: &Path,
+    store: Option<&Path>,
     limits: &Limits,
     owner: Option<(u32, u32)>,
+    history: History,
     progress: Progress<'_>,
 ) -> Result<Imported, RunError> {
     let to = Folder::open(into).map_err(RunError::io("open", into))?;
@@ -66,22 +102,37 @@ fn fill(
         root: PathBuf::new(),
         limits,
         owner,
+        history,
+        fresh: false,
         progress,
         skip: Vec::new(),
-        taken: Imported { manifest: Manifest::new(), notes: Vec::new(), bytes: 0, source: None },
+        taken: Imported {
+            manifest: Manifest::new(),
+            notes: Vec::new(),
+            bytes: 0,
+            source: None,
+            unpacked: None,
+            repository: None,
+        },
         files: 0,
         more_notes: 0,
     };
     let mut mode = 0o755;
     if let Some(given) = source {
         let real = given.canonicalize().map_err(|e| refuse(given, &e))?;
-        refuse_inside_store(&real, store)?;
+        if let Some(store) = store {
+            refuse_inside_store(&real, store)?;
+        }
         let meta = std::fs::metadata(&real).map_err(|e| refuse(given, &e))?;
         if meta.is_dir() {
             walk.root.clone_from(&real);
             let from = Folder::open(&real).map_err(|e| refuse(given, &e))?;
-            walk.skip = record_folders(store, &meta);
+            walk.skip = store.map(|store| record_folders(store, &meta)).unwrap_or_default();
+            walk.refuse_bare(&from)?;
             walk.folder(&from, &to, Path::new(""), 0)?;
+            if walk.fresh {
+                walk.fresh_commit(&from, &to)?;
+            }
             mode = (meta.mode() & 0o777) | 0o700;
             walk.taken.source = Some(from);
         } else {
@@ -130,6 +181,9 @@ struct Walk<'a> {
     root: PathBuf,
     limits: &'a Limits,
     owner: Option<(u32, u32)>,
+    history: History,
+    /// Whether there is a repository of which a fresh commit is to be made.
+    fresh: bool,
     progress: Progress<'a>,
     skip: Vec<(u64, u64)>,
     taken: Imported,
@@ -161,6 +215,9 @@ impl Walk<'_> {
         path: &Path,
         depth: usize,
     ) -> Result<(), RunError> {
+        if name == ".git" {
+            return self.repository(from, to, path);
+        }
         let meta = from.look(name).map_err(|e| self.refuse(path, &e))?;
         let kind = meta.file_type();
         if kind.is_dir() && self.skip.contains(&(meta.dev(), meta.ino())) {
@@ -280,7 +337,7 @@ fn refuse(path: &Path, e: &io::Error) -> RunError {
     }
 }
 
-fn refusal(path: &Path, reason: &str) -> RunError {
+pub(crate) fn refusal(path: &Path, reason: &str) -> RunError {
     RunError::Import { path: path.to_owned(), reason: reason.to_owned() }
 }
 

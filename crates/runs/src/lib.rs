@@ -6,6 +6,7 @@
 //!
 //! Nothing runs that is not in the record first, and the record lies outside everything a tool can write.
 
+mod archive;
 mod beneath;
 mod call;
 mod ceiling;
@@ -31,6 +32,8 @@ mod run;
 mod store;
 mod workspace;
 
+#[doc(hidden)]
+pub use archive::fuzz as fuzz_archive;
 pub use beneath::read_beneath;
 pub use call::{
     Apart, Code, Counts, Done, Executed, FileCall, ModuleUse, Opening, ProgramCall, RunError, RunResult,
@@ -41,6 +44,7 @@ pub use clean::clean;
 pub use event::{Channel, Event, Resume, UnknownCall};
 pub use gc::{Cleared, Ended as EndedRun, Removed, gc};
 pub use id::{BadRunId, RunId};
+pub use import::History;
 pub use manifest::sha256;
 pub use mask::Mask;
 pub use probe::probe;

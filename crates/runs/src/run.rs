@@ -475,15 +475,19 @@ impl Beginning {
     }
 
     fn import(&mut self, opening: &Opening<'_>) -> Result<Workspace, RunError> {
-        let workspace = Workspace::import(
+        let workspace = Workspace::import_with_history(
             opening.source,
             &self.dir.join("workspace"),
             opening.store,
             &opening.grant.limits,
             sandbox::guest_owner(),
+            opening.history,
             opening.progress,
         )?;
         self.meta.insert("import".to_owned(), workspace.describe());
+        if let Some(unpacked) = workspace.unpacked() {
+            self.meta.insert("originals".to_owned(), json!(unpacked.to_str()));
+        }
         // A single command has nothing to go on with.
         self.manifest = opening.grant.entry.is_some().then(|| workspace.manifest());
         Ok(workspace)
@@ -711,6 +715,7 @@ mod tests {
                 grant: &self.grant,
                 store: &store,
                 source: Some(&source),
+                history: crate::History::default(),
                 module: None,
                 tools: &[],
                 secrets: vec![("TOKEN".to_owned(), "tok-123456".to_owned())],

@@ -6,7 +6,7 @@ use policy::Limits;
 use serde_json::{Value, json};
 
 use crate::beneath::Folder;
-use crate::import::{Imported, Progress, import};
+use crate::import::{History, Imported, Progress, Repository, import};
 use crate::manifest::{self, Kind, Manifest, digest};
 use crate::{RunError, Summary, collect};
 
@@ -32,7 +32,7 @@ pub struct Changes {
 }
 
 impl Workspace {
-    /// Copies `source` (a folder, one file, or nothing) into the new folder `root`; `store`, the folder of all
+    /// Copies `source` (a folder, an archive, one file, or nothing) into the new folder `root`; `store`, the folder of all
     /// runs, is never taken in. `owner` will own every entry.
     ///
     /// # Errors
@@ -45,7 +45,23 @@ impl Workspace {
         owner: Option<(u32, u32)>,
         progress: Progress<'_>,
     ) -> Result<Workspace, RunError> {
-        let taken = import(source, root, store, limits, owner, progress)?;
+        Workspace::import_with_history(source, root, store, limits, owner, History::default(), progress)
+    }
+
+    /// The same, with so much of a git repository's history.
+    ///
+    /// # Errors
+    /// As [`Workspace::import`].
+    pub fn import_with_history(
+        source: Option<&Path>,
+        root: &Path,
+        store: &Path,
+        limits: &Limits,
+        owner: Option<(u32, u32)>,
+        history: History,
+        progress: Progress<'_>,
+    ) -> Result<Workspace, RunError> {
+        let taken = import(source, root, store, limits, owner, history, progress)?;
         Ok(Workspace { root: root.to_owned(), taken })
     }
 
@@ -57,7 +73,9 @@ impl Workspace {
         });
         // An original that is gone is missed when a patch needs it, and said there.
         let source = source.and_then(|path| Folder::open(path).ok());
-        Workspace { root: root.to_owned(), taken: Imported { manifest, notes: Vec::new(), bytes, source } }
+        let (notes, unpacked, repository) = (Vec::new(), None, None);
+        let taken = Imported { manifest, notes, bytes, source, unpacked, repository };
+        Workspace { root: root.to_owned(), taken }
     }
 
     /// What was taken in, as a text from which [`Workspace::again`] can be had.
@@ -76,6 +94,11 @@ impl Workspace {
         })
     }
 
+    /// Where the originals are, when that is not where the source is: an archive was unpacked there.
+    pub fn unpacked(&self) -> Option<&Path> {
+        self.taken.unpacked.as_deref()
+    }
+
     /// The folder.
     pub fn root(&self) -> &Path {
         &self.root
@@ -84,10 +107,19 @@ impl Workspace {
     /// What was taken in, for `meta.json`.
     pub fn describe(&self) -> Value {
         let files = self.taken.manifest.values().filter(|i| matches!(i.kind, Kind::File { .. })).count();
+        // Two copies of the same files are the same, whatever their times, which a fresh repository's list holds.
+        let sum = match &self.taken.repository {
+            Some(Repository::One { .. }) => {
+                let theirs = self.taken.manifest.iter().filter(|(path, _)| !path.starts_with(".git"));
+                digest(&theirs.map(|(path, item)| (path.clone(), item.clone())).collect())
+            }
+            Some(Repository::Keep | Repository::None) | None => digest(&self.taken.manifest),
+        };
         json!({
             "files": files,
             "bytes": self.taken.bytes,
-            "sha256": digest(&self.taken.manifest),
+            "sha256": sum,
+            "repository": self.taken.repository,
             "notes": self.taken.notes,
         })
     }

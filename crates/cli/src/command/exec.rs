@@ -40,6 +40,7 @@ pub(crate) fn exec(args: &Exec, forked: super::Forked) -> anyhow::Result<ExitCod
         grant: &grant,
         store: &deployed.store,
         source: args.workspace.as_deref(),
+        history: args.history.into(),
         module: module.as_ref().map(|(code, _)| code),
         tools: &[],
         secrets,

@@ -32,7 +32,8 @@ pub(crate) fn resume(args: &Resume) -> anyhow::Result<ExitCode> {
     let (cancel, grant) = (&terms.cancel, &terms.grant);
     super::runtime()?.block_on(async {
         let waiting = live::waiting(cancel, &deployed.deployment.ceiling);
-        let opening = terms.opening(None, serde_json::Map::new(), &|_, _| true, &waiting);
+        let opening =
+            terms.opening(None, runs::History::default(), serde_json::Map::new(), &|_, _| true, &waiting);
         if let Some((what, was, is)) = interrupted.differs(&opening) {
             return Err(changed(format!(
                 "`{what}` was {} when the run was started and is {} now: give the same options as then \

@@ -29,7 +29,8 @@ pub(crate) fn run(args: &Run, forked: super::Forked) -> anyhow::Result<ExitCode>
         let progress = live::import_bar(cancel);
         let waiting = live::waiting(cancel, &deployed.deployment.ceiling);
         let meta = meta(&deployed, &guild, &args.guild, &task, seen.as_ref());
-        let opening = terms.opening(args.workspace.as_deref(), meta, &progress, &waiting);
+        let opening =
+            terms.opening(args.workspace.as_deref(), args.history.into(), meta, &progress, &waiting);
         let run = runs::Run::open(&host, opening).await?;
         terms.opened(&run);
         let drive = match seen {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use agent::{Client, LoadedGuild};
 use policy::Grant;
-use runs::{Cancel, Module, Opening, Waiting};
+use runs::{Cancel, History, Module, Opening, Waiting};
 use serde_json::{Map, Value};
 
 use crate::deploy::Deployed;
@@ -56,6 +56,7 @@ impl Terms {
     pub(super) fn opening<'a>(
         &'a self,
         source: Option<&'a Path>,
+        history: History,
         meta: Map<String, Value>,
         progress: &'a (dyn Fn(u64, u64) -> bool + Sync),
         waiting: &'a (dyn Fn(&Waiting) -> bool + Sync),
@@ -64,6 +65,7 @@ impl Terms {
             grant: &self.grant,
             store: &self.store,
             source,
+            history,
             module: None,
             tools: &self.tools,
             secrets: self.secrets.clone(),

@@ -203,6 +203,7 @@ async fn open(host: &Host, grant: &Grant, store: &Path, module: Option<&Code>) -
         grant,
         store,
         source: None,
+        history: crate::History::None,
         module,
         tools: &[],
         secrets: Vec::new(),

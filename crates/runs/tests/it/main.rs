@@ -2,7 +2,9 @@
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test may fail; so may what it stands on")]
 
+mod archives;
 mod gc;
+mod history;
 mod import;
 mod patch;
 mod record;

@@ -83,27 +83,7 @@ pub(crate) fn card(result: &RunResult, claimed: Option<&str>) {
     if result.resumed > 0 {
         line(&format!("resumed  {} times, after interruptions", result.resumed));
     }
-    let c = &result.changes;
-    line(&format!(
-        "changes  {} added, {} changed, {} deleted",
-        c.counts.added, c.counts.changed, c.counts.deleted
-    ));
-    let lists = [
-        ('+', &c.added, c.counts.added),
-        ('~', &c.changed, c.counts.changed),
-        ('-', &c.deleted, c.counts.deleted),
-    ];
-    for (mark, paths, all) in lists {
-        for path in paths.iter().take(20) {
-            line(&format!("         {mark} {}", one_line(path, 200)));
-        }
-        if all > 20 {
-            line(&format!("         {mark} {} more", all - 20));
-        }
-    }
-    for refused in c.refused.iter().take(20) {
-        line(&format!("         ! {}", one_line(refused, 200)));
-    }
+    changes(&serde_json::to_value(&result.changes).unwrap_or_default());
     line(&format!(
         "used     {} calls, {} tokens, {:.1} s",
         result.calls,
@@ -115,6 +95,33 @@ pub(crate) fn card(result: &RunResult, claimed: Option<&str>) {
     }
     line(&format!("record   {}", result.dir.display()));
     line(&format!("patch    {}", result.dir.join("changes.patch").display()));
+}
+
+/// What a run changed, as its result says it.
+pub(crate) fn changes(changes: &Value) {
+    let count = |key: &str| changes["counts"][key].as_u64().unwrap_or_default();
+    let renamed = match count("renamed") {
+        0 => String::new(),
+        n => format!(", {n} renamed"),
+    };
+    let [added, changed, deleted] = ["added", "changed", "deleted"].map(count);
+    line(&format!("changes  {added} added, {changed} changed, {deleted} deleted{renamed}"));
+    for (mark, key) in [('+', "added"), ('~', "changed"), ('-', "deleted"), ('>', "renamed")] {
+        let all = count(key);
+        for entry in changes[key].as_array().into_iter().flatten().take(20) {
+            let text = match (entry["from"].as_str(), entry["to"].as_str()) {
+                (Some(from), Some(to)) => format!("{} -> {}", one_line(from, 200), one_line(to, 200)),
+                (Some(_) | None, Some(_) | None) => value(entry, 200),
+            };
+            line(&format!("         {mark} {text}"));
+        }
+        if all > 20 {
+            line(&format!("         {mark} {} more", all - 20));
+        }
+    }
+    for refused in changes["refused"].as_array().into_iter().flatten().take(20) {
+        line(&format!("         ! {}", value(refused, 200)));
+    }
 }
 
 /// A value of a record, on one line.

@@ -138,7 +138,7 @@ pub struct RunResult {
     pub summary: String,
     /// The sandbox as it really was.
     pub sandbox: Option<Report>,
-    /// Files added, changed, deleted.
+    /// Files added, changed, deleted, renamed.
     pub changes: Summary,
     /// Tool calls carried out.
     pub calls: u32,
@@ -168,6 +168,8 @@ pub struct Summary {
     pub changed: Vec<String>,
     /// Paths of files that are gone.
     pub deleted: Vec<String>,
+    /// Files that have another path; in none of the lists above.
+    pub renamed: Vec<Renamed>,
     /// Entries that were not taken, with the reason.
     pub refused: Vec<String>,
     /// Changes among the above whose content is not in the patch.
@@ -183,6 +185,8 @@ pub struct Counts {
     pub changed: u64,
     /// Those that are gone.
     pub deleted: u64,
+    /// Those that have another path.
+    pub renamed: u64,
 }
 
 impl Summary {
@@ -195,6 +199,7 @@ impl Summary {
         for list in [&mut self.added, &mut self.changed, &mut self.deleted, &mut self.refused] {
             bound(list, String::len);
         }
+        bound(&mut self.renamed, |renamed| renamed.from.len() + renamed.to.len());
         bound(&mut self.apart, |apart| apart.path.len());
         self
     }
@@ -207,6 +212,17 @@ fn bound<T>(list: &mut Vec<T>, length: impl Fn(&T) -> usize) {
         bytes <= Summary::MOST_BYTES
     });
     list.truncate(fits.count());
+}
+
+/// A file that has another path: with the same content, or with at least half of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Renamed {
+    /// Where it was.
+    pub from: String,
+    /// Where it is.
+    pub to: String,
+    /// Percent of it that are the same; 100 where nothing else has changed.
+    pub same: u8,
 }
 
 /// A change that cannot stand in the patch.

@@ -20,7 +20,8 @@ use crate::import::{DEEPEST, Imported};
 use crate::manifest::{Item, Kind, hex, link_leaves, sha256};
 use crate::patch::{self, Side};
 use crate::quote::{in_patch, in_text};
-use crate::{Apart, Counts, RunError, Summary};
+use crate::rename::{self, Candidate};
+use crate::{Apart, Counts, Renamed, RunError, Summary};
 
 /// Larger files are not compared line by line.
 const LARGEST_TEXT: u64 = 4 << 20;
@@ -64,6 +65,7 @@ pub(crate) fn collect(
     let Walk { mut found, links, mut refused, cut_short, .. } = walk;
     refuse_outside_links(&mut found, &links, &mut refused);
     let changes = compare(&folder, taken, &found, limits, &mut refused, cut_short);
+    let changes = with_renames(&folder, taken, changes);
     let mut writer = Writer {
         folder: &folder,
         taken,
@@ -79,8 +81,13 @@ pub(crate) fn collect(
     let mut out = writer.end();
     out.summary.refused = refused.end();
     let count = |names: &Vec<String>| u64::try_from(names.len()).unwrap_or(u64::MAX);
-    let Summary { added, changed, deleted, .. } = &out.summary;
-    out.summary.counts = Counts { added: count(added), changed: count(changed), deleted: count(deleted) };
+    let Summary { added, changed, deleted, renamed, .. } = &out.summary;
+    out.summary.counts = Counts {
+        added: count(added),
+        changed: count(changed),
+        deleted: count(deleted),
+        renamed: u64::try_from(renamed.len()).unwrap_or(u64::MAX),
+    };
     Ok(out)
 }
 
@@ -253,6 +260,8 @@ fn refuse_outside_links(
 #[derive(Debug)]
 struct Change {
     path: PathBuf,
+    /// Where it was, if that was elsewhere, and how much of it is the same in percent.
+    from: Option<(PathBuf, u8)>,
     old: Option<Item>,
     new: Option<New>,
 }
@@ -277,7 +286,7 @@ fn compare(
     for (path, old) in &taken.manifest {
         let gone = !matches!(old.kind, Kind::Folder) && !found.contains_key(path);
         if gone && !cut_short && !refused.covers(path) {
-            changes.push(Change { path: path.clone(), old: Some(old.clone()), new: None });
+            changes.push(Change { path: path.clone(), from: None, old: Some(old.clone()), new: None });
         }
     }
     for (path, now) in found {
@@ -300,7 +309,7 @@ fn compare(
             },
         };
         if !old.is_some_and(|old| same(old, &new)) {
-            changes.push(Change { path: path.clone(), old: old.cloned(), new: Some(new) });
+            changes.push(Change { path: path.clone(), from: None, old: old.cloned(), new: Some(new) });
         }
     }
     changes.retain(|change| match repository(&change.path) {
@@ -315,6 +324,48 @@ fn compare(
     }
     // Deletions first, so that a file may take the place of a folder.
     changes.sort_by(|a, b| (a.new.is_some(), &a.path).cmp(&(b.new.is_some(), &b.path)));
+    changes
+}
+
+/// The same with what is gone in one place and new in another as one change.
+fn with_renames(folder: &Folder, taken: &Imported, mut changes: Vec<Change>) -> Vec<Change> {
+    let (mut gone, mut new) = (Vec::new(), Vec::new());
+    for change in &changes {
+        match (&change.old, &change.new) {
+            (Some(Item { kind: Kind::File { size, sha256 }, .. }), None) => {
+                gone.push(Candidate { path: &change.path, size: *size, sha256 });
+            }
+            (None, Some(New::File { size, sha256, .. })) => {
+                new.push(Candidate { path: &change.path, size: *size, sha256 });
+            }
+            (None | Some(_), None | Some(_)) => {}
+        }
+    }
+    let read = |side, file: &Candidate<'_>| {
+        let root = match side {
+            rename::Side::Gone => taken.source.as_ref()?,
+            rename::Side::New => folder,
+        };
+        read(root, file.path, file.size).ok()
+    };
+    let pairs = rename::pairs(&gone, &new, &read);
+    let mut old: BTreeMap<PathBuf, Item> = BTreeMap::new();
+    let sources: BTreeSet<&PathBuf> = pairs.iter().map(|pair| &pair.from).collect();
+    changes.retain_mut(|change| {
+        let moved = change.new.is_none() && sources.contains(&change.path);
+        if let Some(item) = change.old.take_if(|_| moved) {
+            old.insert(change.path.clone(), item);
+        }
+        !moved
+    });
+    let mut sources: BTreeMap<PathBuf, (PathBuf, u8)> =
+        pairs.into_iter().map(|pair| (pair.to, (pair.from, pair.same))).collect();
+    for change in &mut changes {
+        if let Some((from, same)) = sources.remove(&change.path) {
+            change.old = old.remove(&from);
+            change.from = Some((from, same));
+        }
+    }
     changes
 }
 
@@ -375,6 +426,10 @@ impl Writer<'_> {
     fn change(&mut self, change: &Change) -> Result<(), RunError> {
         let path = &change.path;
         let shown = in_text(path);
+        if let Some((from, same)) = &change.from {
+            self.out.summary.renamed.push(Renamed { from: in_text(from), to: shown, same: *same });
+            return self.renamed(change, from, *same);
+        }
         match (&change.old, &change.new) {
             (None, _) => self.out.summary.added.push(shown),
             (Some(_), Some(_)) => self.out.summary.changed.push(shown),
@@ -406,11 +461,48 @@ impl Writer<'_> {
             }
             _ => patch::file(path, old, new),
         };
+        self.push(change, part)
+    }
+
+    fn push(&mut self, change: &Change, part: Vec<u8>) -> Result<(), RunError> {
         if self.body.len().saturating_add(part.len()) > LARGEST_PATCH {
             return self.apart(change, "the patch is full");
         }
         self.body.extend_from_slice(&part);
         Ok(())
+    }
+
+    /// Content that is the same is not in the patch, and so it may be of any kind and size.
+    fn renamed(&mut self, change: &Change, from: &Path, same: u8) -> Result<(), RunError> {
+        let (Some(item), Some(new)) = (&change.old, &change.new) else { return Ok(()) };
+        let sides = if same == 100 {
+            self.moved(from, item, new)
+        } else {
+            self.old(from, item).and_then(|old| Ok((old, self.new_side(&change.path, new)?)))
+        };
+        let (old, new) = match sides {
+            Ok((old, new)) if same == 100 || !(old.1.contains(&0) || new.1.contains(&0)) => (old, new),
+            Ok(_) => return self.apart(change, BINARY),
+            Err(why) => return self.apart(change, why),
+        };
+        let (a, b) = (Side { mode: old.0, bytes: &old.1 }, Side { mode: new.0, bytes: &new.1 });
+        let part = patch::renamed(from, &change.path, a, b, same);
+        self.push(change, part)
+    }
+
+    /// Both sides of a file that was only moved, without their content; the original must still have it.
+    fn moved(&self, from: &Path, item: &Item, new: &New) -> Result<Sides, &'static str> {
+        let New::File { executable, sha256, .. } = new else { return Err("a link") };
+        let source = self.taken.source.as_ref().ok_or("the original is gone")?;
+        let meta = source.file(from).and_then(|file| file.metadata());
+        let meta = meta.map_err(|_| "the original can no longer be read")?;
+        let now =
+            sum(source, from, (meta.dev(), meta.ino())).map_err(|_| "the original can no longer be read")?;
+        if now.1 != *sha256 {
+            return Err("the original was changed while the run went on");
+        }
+        let side = |executable| (git_mode(executable), Vec::new());
+        Ok((side(item.mode & 0o100 != 0), side(*executable)))
     }
 
     /// The original, as it was taken in: read again, and believed only when it is still the same.
@@ -459,7 +551,8 @@ impl Writer<'_> {
             }
             Some(New::File { .. } | New::Link { .. }) | None => None,
         };
-        let (a, b) = (in_patch("a/", path), in_patch("b/", path));
+        let was = change.from.as_ref().map_or(path.as_path(), |(from, _)| from);
+        let (a, b) = (in_patch("a/", was), in_patch("b/", path));
         let what = if why == BINARY { "Binary".to_owned() } else { format!("Not shown ({why}):") };
         let kept = artifact.as_ref().map(|id| format!("; new content: artifact {id}")).unwrap_or_default();
         // Before everything else in the patch, where every patch tool skips it.
@@ -475,6 +568,9 @@ impl Writer<'_> {
         self.out
     }
 }
+
+/// Modes and contents before and after.
+type Sides = ((u32, Vec<u8>), (u32, Vec<u8>));
 
 fn view(side: &Option<(u32, Vec<u8>)>) -> Option<Side<'_>> {
     side.as_ref().map(|(mode, bytes)| Side { mode: *mode, bytes })

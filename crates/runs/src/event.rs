@@ -176,6 +176,8 @@ pub enum Event {
         changed: u64,
         /// Files deleted.
         deleted: u64,
+        /// Files that have another path, counted in none of these.
+        renamed: u64,
         /// Entries not taken (links that leave, devices, ...), with the reason.
         refused: Vec<String>,
         /// New content that cannot stand in the patch.

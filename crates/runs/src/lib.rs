@@ -27,6 +27,7 @@ mod probe;
 mod prove;
 mod quote;
 mod record;
+mod rename;
 mod resume;
 mod run;
 mod store;
@@ -36,8 +37,8 @@ mod workspace;
 pub use archive::fuzz as fuzz_archive;
 pub use beneath::read_beneath;
 pub use call::{
-    Apart, Code, Counts, Done, Executed, FileCall, ModuleUse, Opening, ProgramCall, RunError, RunResult,
-    Summary, Watch,
+    Apart, Code, Counts, Done, Executed, FileCall, ModuleUse, Opening, ProgramCall, Renamed, RunError,
+    RunResult, Summary, Watch,
 };
 pub use ceiling::Waiting;
 pub use clean::clean;

@@ -17,6 +17,19 @@ pub(crate) struct Side<'a> {
     pub(crate) bytes: &'a [u8],
 }
 
+/// A file's part of the patch when it has another path now: with so much of it the same, in percent, and with the
+/// contents where they differ.
+pub(crate) fn renamed(from: &Path, to: &Path, old: Side<'_>, new: Side<'_>, same: u8) -> Vec<u8> {
+    let (a, b) = (in_patch("a/", from), in_patch("b/", to));
+    let mut head = format!("diff --git {a} {b}\n");
+    if old.mode != new.mode {
+        head.push_str(&format!("old mode {:06o}\nnew mode {:06o}\n", old.mode, new.mode));
+    }
+    head.push_str(&format!("similarity index {same}%\n"));
+    head.push_str(&format!("rename from {}\nrename to {}\n", in_patch("", from), in_patch("", to)));
+    with_hunks(head, (&a, &b), old.bytes, new.bytes)
+}
+
 /// One file's part of the patch. At least one side must be there.
 pub(crate) fn file(path: &Path, old: Option<Side<'_>>, new: Option<Side<'_>>) -> Vec<u8> {
     let (a, b) = (in_patch("a/", path), in_patch("b/", path));
@@ -35,11 +48,15 @@ pub(crate) fn file(path: &Path, old: Option<Side<'_>>, new: Option<Side<'_>>) ->
         (Some(Side { bytes: [], .. }), None) => head.push_str("index e69de29..0000000\n"),
         (None | Some(_), None | Some(_)) => {}
     }
+    let a = if old.is_some() { &a } else { "/dev/null" };
+    let b = if new.is_some() { &b } else { "/dev/null" };
+    with_hunks(head, (a, b), old.map_or(&[], |s| s.bytes), new.map_or(&[], |s| s.bytes))
+}
+
+fn with_hunks(head: String, (a, b): (&str, &str), old: &[u8], new: &[u8]) -> Vec<u8> {
     let mut out = head.into_bytes();
-    let hunks = hunks(old.map_or(&[], |s| s.bytes), new.map_or(&[], |s| s.bytes));
+    let hunks = hunks(old, new);
     if !hunks.is_empty() {
-        let (a, b) =
-            (if old.is_some() { &a } else { "/dev/null" }, if new.is_some() { &b } else { "/dev/null" });
         out.extend_from_slice(format!("--- {a}\n+++ {b}\n").as_bytes());
         out.extend_from_slice(&hunks);
     }

@@ -33,7 +33,8 @@ use crate::module::{self, Beside};
 use crate::record::{Known, Prepared, remove_halves};
 use crate::resume::{self, Interrupted};
 use crate::{
-    Apart, Changes, Event, Mask, Opening, Record, Resume, RunError, RunId, RunResult, Summary, Workspace,
+    Apart, Changes, Event, Mask, Opening, Record, Renamed, Resume, RunError, RunId, RunResult, Summary,
+    Workspace,
 };
 
 /// Artifacts other than output may be this large even where `call.output` is small.
@@ -208,11 +209,12 @@ impl Run {
         };
         let detail = match &trouble {
             None => format!(
-                "{stop}: {} calls, {} files added, {} changed, {} deleted",
+                "{stop}: {} calls, {} files added, {} changed, {} deleted, {} renamed",
                 self.done.load(Ordering::Relaxed),
                 changes.counts.added,
                 changes.counts.changed,
                 changes.counts.deleted,
+                changes.counts.renamed,
             ),
             Some(e) => format!("{stop}: the changes could not be collected: {}", e.told()),
         };
@@ -232,6 +234,7 @@ impl Run {
             added: summary.counts.added,
             changed: summary.counts.changed,
             deleted: summary.counts.deleted,
+            renamed: summary.counts.renamed,
             refused: summary.refused.clone(),
             artifacts,
             patch_sha256,
@@ -241,11 +244,13 @@ impl Run {
 
     fn masked(&self, summary: Summary) -> Summary {
         let all = |names: Vec<String>| names.iter().map(|n| self.mask(n)).collect();
+        let renamed = |r: Renamed| Renamed { from: self.mask(&r.from), to: self.mask(&r.to), ..r };
         Summary {
             counts: summary.counts,
             added: all(summary.added),
             changed: all(summary.changed),
             deleted: all(summary.deleted),
+            renamed: summary.renamed.into_iter().map(renamed).collect(),
             refused: all(summary.refused),
             apart: summary.apart.into_iter().map(|a| Apart { path: self.mask(&a.path), ..a }).collect(),
         }

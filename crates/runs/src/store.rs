@@ -168,7 +168,9 @@ fn listed(run: &Folder, id: &RunId, running: bool) -> Listed {
     let result = record::json(run, "result.json").unwrap_or_default();
     let text = |v: &Value| v.as_str().map(str::to_owned);
     let many = |key: &str| result["changes"]["counts"][key].as_u64().unwrap_or_default();
-    let all = many("added").saturating_add(many("changed")).saturating_add(many("deleted"));
+    let all = ["added", "changed", "deleted", "renamed"]
+        .iter()
+        .fold(0u64, |sum, key| sum.saturating_add(many(key)));
     // Without a sandbox, or interrupted, nothing was compared.
     let compared = result["sandbox"].is_object() && result["changes"].is_object();
     let checked = Checked::of(run, id, Depth::Chain);

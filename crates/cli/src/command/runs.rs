@@ -91,6 +91,9 @@ fn show(id: &str, store: &Store) -> anyhow::Result<ExitCode> {
             render::line(&format!("{name:<8} {}", render::value(value, 300)));
         }
     }
+    if result["changes"].is_object() {
+        render::changes(&result["changes"]);
+    }
     // Of a run that was resumed, the sandbox it went on in.
     let newest = full.events.iter().rev().find(|event| event["type"] == "resume");
     if full.checked.resumed > 0 {

@@ -277,3 +277,107 @@ fn many_random_edits_make_a_patch_that_git_accepts() {
     olds.iter().enumerate().for_each(|(i, t)| place.write(format!("f{i}"), t));
     round_trip(&place, |work| news.iter().enumerate().for_each(|(i, t)| write(work, format!("f{i}"), t)));
 }
+
+#[test]
+fn files_that_were_only_moved_are_renames() {
+    let place = Place::new();
+    let binary: Vec<u8> = (0..100_000u32).map(|n| n.to_le_bytes()[0]).collect();
+    place.write("a/one", "1\n2\n3\n");
+    place.write("a/two words \u{e9}", "two\n");
+    place.write("binary", &binary);
+    place.write("large", vec![b'x'; 5 << 20]);
+    place.write("tool", "#!/bin/sh\n");
+    place.write("empty", "");
+    let changes = round_trip(&place, |work| {
+        fs::rename(work.join("a"), work.join("b")).unwrap();
+        fs::create_dir(work.join("d")).unwrap();
+        for name in ["binary", "large", "tool", "empty"] {
+            fs::rename(work.join(name), work.join("d").join(name)).unwrap();
+        }
+        chmod(&work.join("d/tool"), 0o755);
+    });
+    let told: Vec<_> =
+        changes.summary.renamed.iter().map(|r| (r.from.as_str(), r.to.as_str(), r.same)).collect();
+    assert_eq!(
+        told,
+        [
+            ("a/one", "b/one", 100),
+            ("a/two words \u{e9}", "b/two words \u{e9}", 100),
+            ("binary", "d/binary", 100),
+            ("large", "d/large", 100),
+            ("tool", "d/tool", 100),
+        ]
+    );
+    assert_eq!(
+        (changes.summary.added, changes.summary.deleted),
+        (vec!["d/empty".to_owned()], vec!["empty".to_owned()])
+    );
+    assert_eq!(changes.summary.counts.renamed, 5);
+    assert!(changes.summary.apart.is_empty() && changes.patch.len() < 2000);
+    let patch = String::from_utf8(changes.patch).unwrap();
+    assert!(patch.contains("similarity index 100%\nrename from binary\nrename to d/binary\n"), "{patch}");
+    assert!(
+        patch.contains("old mode 100644\nnew mode 100755\nsimilarity index 100%\nrename from tool\n"),
+        "{patch}"
+    );
+}
+
+#[test]
+fn a_moved_file_with_small_edits_is_a_rename_with_a_hunk() {
+    let place = Place::new();
+    let long: String = (0..50).map(|i| format!("line {i}\n")).collect();
+    place.write("old", &long);
+    place.write("other", "quite\nanother\n");
+    let changes = round_trip(&place, |work| {
+        fs::remove_file(work.join("old")).unwrap();
+        fs::remove_file(work.join("other")).unwrap();
+        write(work, "sub/new", long.replace("line 7\n", "line seven\n"));
+        write(work, "fresh", "nothing\nalike\n");
+    });
+    let [renamed] = changes.summary.renamed.as_slice() else { panic!("{:?}", changes.summary) };
+    assert_eq!((renamed.from.as_str(), renamed.to.as_str()), ("old", "sub/new"));
+    assert!((90..100).contains(&renamed.same));
+    assert_eq!(
+        (changes.summary.added, changes.summary.deleted),
+        (vec!["fresh".to_owned()], vec!["other".to_owned()])
+    );
+    let patch = String::from_utf8(changes.patch).unwrap();
+    assert!(
+        patch.contains("rename from old\nrename to sub/new\n--- a/old\n+++ b/sub/new\n@@ -5,7 +5,7 @@\n"),
+        "{patch}"
+    );
+}
+
+#[test]
+fn files_and_folders_that_trade_places_and_names_in_a_circle() {
+    let place = Place::new();
+    for name in ["a", "b", "c", "d/f", "e"] {
+        place.write(name, format!("{name}\n").repeat(5));
+    }
+    let changes = round_trip(&place, |work| {
+        fs::rename(work.join("a"), work.join("x")).unwrap();
+        fs::rename(work.join("b"), work.join("a")).unwrap();
+        fs::rename(work.join("c"), work.join("b")).unwrap();
+        fs::rename(work.join("d/f"), work.join("f")).unwrap();
+        fs::remove_dir(work.join("d")).unwrap();
+        fs::rename(work.join("f"), work.join("d")).unwrap();
+        fs::create_dir(work.join("n")).unwrap();
+        fs::rename(work.join("e"), work.join("n/e")).unwrap();
+        fs::rename(work.join("n"), work.join("e")).unwrap();
+    });
+    assert_eq!(changes.summary.changed, ["a", "b"]);
+    assert_eq!(changes.summary.counts.added, 2 + 1);
+}
+
+#[test]
+fn a_renamed_file_whose_original_was_changed_meanwhile_is_told_and_not_in_the_patch() {
+    let place = Place::new();
+    place.write("old", "1\n2\n");
+    let workspace = place.import().unwrap();
+    fs::rename(place.work.join("old"), place.work.join("new")).unwrap();
+    place.write("old", "1\n2\n3\n");
+    let changes = collect(&workspace);
+    assert_eq!(changes.summary.renamed.len(), 1);
+    assert_eq!(changes.summary.apart[0].why, "the original was changed while the run went on");
+    assert!(!String::from_utf8_lossy(&changes.patch).contains("diff --git"));
+}

@@ -33,7 +33,15 @@ impl Written {
         let patch_sha256 = w.record.patch(b"a patch\n").unwrap();
         let (refused, artifacts) = (Vec::new(), Vec::new());
         w.record
-            .append(&Event::Collect { added: 0, changed: 0, deleted: 0, refused, artifacts, patch_sha256 })
+            .append(&Event::Collect {
+                added: 0,
+                changed: 0,
+                deleted: 0,
+                renamed: 0,
+                refused,
+                artifacts,
+                patch_sha256,
+            })
             .unwrap();
         w.end();
         assert_eq!(w.verify().standing, Standing::Whole, "{:?}", w.verify().findings);

@@ -11,7 +11,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path};
 
-use rustix::fs::{AtFlags, CWD, Dir, Gid, Mode, OFlags, RenameFlags, ResolveFlags, Uid};
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, RenameFlags, ResolveFlags, Stat, Uid};
 use rustix::io::Errno;
 
 /// The bytes of a regular file beneath `root`, for callers above: a Guild's files.
@@ -47,10 +47,16 @@ impl Folder {
 
     /// A regular file beneath this folder, for reading. Never blocks on a FIFO.
     pub(crate) fn file(&self, path: &Path) -> io::Result<File> {
+        Ok(self.file_and_metadata(path)?.0)
+    }
+
+    /// The same with what it is.
+    pub(crate) fn file_and_metadata(&self, path: &Path) -> io::Result<(File, Metadata)> {
         let fd = self.beneath(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?;
         let file = File::from(fd);
-        if file.metadata()?.is_file() {
-            Ok(file)
+        let meta = file.metadata()?;
+        if meta.is_file() {
+            Ok((file, meta))
         } else {
             Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"))
         }
@@ -61,6 +67,19 @@ impl Folder {
         File::from(self.beneath(Path::new(name), OFlags::PATH)?).metadata()
     }
 
+    /// The same at the price of one call: a name alone leads nowhere else.
+    pub(crate) fn status(&self, name: &OsStr) -> io::Result<Stat> {
+        if name.as_bytes().contains(&b'/') || matches!(name.as_bytes(), b"" | b"..") {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "the path leaves its folder"));
+        }
+        Ok(rustix::fs::statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW)?)
+    }
+
+    /// The number by which its file system is known.
+    pub(crate) fn file_system(&self) -> io::Result<u64> {
+        Ok(u64::try_from(rustix::fs::fstatfs(&self.0)?.f_type).unwrap_or(0))
+    }
+
     /// What this folder is.
     pub(crate) fn metadata(&self) -> io::Result<Metadata> {
         File::from(self.0.try_clone()?).metadata()
@@ -68,6 +87,12 @@ impl Folder {
 
     /// Names in this folder, sorted; at most `most`, and whether there are more.
     pub(crate) fn names(&self, most: usize) -> io::Result<(Vec<OsString>, bool)> {
+        let (entries, more) = self.entries(most)?;
+        Ok((entries.into_iter().map(|(name, _)| name).collect(), more))
+    }
+
+    /// The same with what they are, as far as the file system says that here.
+    pub(crate) fn entries(&self, most: usize) -> io::Result<(Vec<(OsString, FileType)>, bool)> {
         let mut names = Vec::new();
         for entry in Dir::read_from(&self.0)? {
             let entry = entry?;
@@ -78,9 +103,9 @@ impl Folder {
             if names.len() >= most {
                 return Ok((names, true));
             }
-            names.push(OsStr::from_bytes(name).to_owned());
+            names.push((OsStr::from_bytes(name).to_owned(), entry.file_type()));
         }
-        names.sort();
+        names.sort_unstable_by(|a, b| a.0.cmp(&b.0));
         Ok((names, false))
     }
 

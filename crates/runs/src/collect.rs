@@ -8,15 +8,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use policy::Limits;
+use rustix::fs::{FileType, Stat};
 use sha2::{Digest, Sha256};
 
 use crate::beneath::Folder;
 use crate::clean::is_invisible;
-use crate::import::{DEEPEST, Imported};
+use crate::import::{DEEPEST, Ended, Imported, Seal};
 use crate::manifest::{Item, Kind, hex, link_leaves, sha256};
 use crate::patch::{self, Side};
 use crate::quote::{in_patch, in_text};
@@ -56,7 +57,7 @@ pub(crate) fn collect(
         limits,
         dev: meta.dev(),
         room: files.saturating_mul(2).saturating_add(taken.manifest.len()).saturating_add(1000),
-        found: BTreeMap::new(),
+        found: Vec::new(),
         links: BTreeMap::new(),
         refused: Refused::default(),
         cut_short: false,
@@ -107,7 +108,7 @@ fn open(root: &Path) -> io::Result<Folder> {
 /// What stands in the tree now.
 #[derive(Debug)]
 enum Now {
-    File { mode: u32, size: u64, id: (u64, u64), nlink: u64 },
+    File { status: Stat },
     Link { target: OsString },
 }
 
@@ -145,8 +146,9 @@ struct Walk<'a> {
     limits: &'a Limits,
     dev: u64,
     room: usize,
-    found: BTreeMap<PathBuf, Now>,
-    /// How often each file was met, for hard links.
+    /// In the order of paths.
+    found: Vec<(PathBuf, Now)>,
+    /// How often each file with more names than one was met.
     links: BTreeMap<(u64, u64), u64>,
     refused: Refused,
     cut_short: bool,
@@ -177,55 +179,57 @@ impl Walk<'_> {
     }
 
     fn entry(&mut self, folder: &Folder, name: &OsStr, path: &Path, depth: usize) {
-        let meta = match folder.look(name) {
+        let meta = match folder.status(name) {
             Ok(meta) => meta,
             Err(e) => return self.refused.add(path, &format!("cannot be looked at: {}", kind_of(&e))),
         };
-        let kind = meta.file_type();
+        let kind = FileType::from_raw_mode(meta.st_mode);
+        let (is_file, is_folder) = (kind == FileType::RegularFile, kind == FileType::Directory);
+        let special = is_file && meta.st_mode & 0o7000 != 0;
         let why = if path.as_os_str().len() > LONGEST_PATH {
             "its path is too long"
-        } else if kind.is_fifo() {
-            "a FIFO"
-        } else if kind.is_socket() {
-            "a socket"
-        } else if kind.is_block_device() || kind.is_char_device() {
-            "a device"
-        } else if kind.is_file() && meta.mode() & 0o7000 != 0 {
+        } else if special {
             "a file with a setuid, setgid or sticky bit"
-        } else if kind.is_file() && meta.len() > self.limits.disk {
+        } else if is_file && u64::try_from(meta.st_size).is_ok_and(|size| size > self.limits.disk) {
             "a file larger than `limits.disk`"
-        } else if kind.is_dir() && meta.dev() != self.dev {
+        } else if is_folder && meta.st_dev != self.dev {
             "another file system"
-        } else if kind.is_dir() && depth >= DEEPEST {
+        } else if is_folder && depth >= DEEPEST {
             "folders nested too deep"
         } else {
-            ""
+            match kind {
+                FileType::RegularFile | FileType::Directory | FileType::Symlink => "",
+                FileType::Fifo => "a FIFO",
+                FileType::Socket => "a socket",
+                FileType::BlockDevice | FileType::CharacterDevice => "a device",
+                FileType::Unknown => "it is of no kind that is known",
+            }
         };
-        if kind.is_file() && meta.mode() & 0o7000 != 0 && folder.unlock(name, meta.mode() & 0o777).is_err() {
+        if special && folder.unlock(name, meta.st_mode & 0o777).is_err() {
             // On the host such a file is what it says: anybody who reaches it becomes its owner.
             return self.refused.add(path, "a file whose setuid, setgid or sticky bit cannot be taken");
         }
         if !why.is_empty() {
             return self.refused.add(path, why);
         }
-        if kind.is_dir() {
-            self.inner(folder, name, path, meta.mode(), depth);
-        } else if kind.is_symlink() {
+        if is_folder {
+            self.inner(folder, name, path, meta.st_mode, depth);
+        } else if is_file {
+            if meta.st_mode & 0o400 == 0 && folder.unlock(name, (meta.st_mode & 0o777) | 0o400).is_err() {
+                return self.refused.add(path, "cannot be made readable");
+            }
+            if meta.st_nlink > 1 {
+                *self.links.entry((meta.st_dev, meta.st_ino)).or_default() += 1;
+            }
+            self.found.push((path.to_owned(), Now::File { status: meta }));
+        } else {
             match folder.target(name) {
                 Ok(target) => match link_leaves(path.parent().unwrap_or(Path::new("")), Path::new(&target)) {
                     Some(why) => self.refused.add(path, why),
-                    None => drop(self.found.insert(path.to_owned(), Now::Link { target })),
+                    None => self.found.push((path.to_owned(), Now::Link { target })),
                 },
                 Err(e) => self.refused.add(path, &format!("cannot be read: {}", kind_of(&e))),
             }
-        } else {
-            if meta.mode() & 0o400 == 0 && folder.unlock(name, (meta.mode() & 0o777) | 0o400).is_err() {
-                return self.refused.add(path, "cannot be made readable");
-            }
-            let id = (meta.dev(), meta.ino());
-            *self.links.entry(id).or_default() += 1;
-            let now = Now::File { mode: meta.mode(), size: meta.len(), id, nlink: meta.nlink() };
-            self.found.insert(path.to_owned(), now);
         }
     }
 
@@ -243,14 +247,18 @@ impl Walk<'_> {
 
 /// A file with more names than the tree shows has one outside.
 fn refuse_outside_links(
-    found: &mut BTreeMap<PathBuf, Now>,
+    found: &mut Vec<(PathBuf, Now)>,
     links: &BTreeMap<(u64, u64), u64>,
     refused: &mut Refused,
 ) {
-    found.retain(|path, now| match now {
-        Now::File { id, nlink, .. } if *nlink > links.get(id).copied().unwrap_or(0) => {
-            refused.add(path, "a hard link to a file outside the workspace");
-            false
+    found.retain(|(path, now)| match now {
+        Now::File { status: s } if s.st_nlink > 1 => {
+            let met = links.get(&(s.st_dev, s.st_ino)).copied().unwrap_or(0);
+            let outside = i128::from(s.st_nlink) > i128::from(met);
+            if outside {
+                refused.add(path, "a hard link to a file outside the workspace");
+            }
+            !outside
         }
         Now::File { .. } | Now::Link { .. } => true,
     });
@@ -275,7 +283,7 @@ enum New {
 fn compare(
     folder: &Folder,
     taken: &Imported,
-    found: &BTreeMap<PathBuf, Now>,
+    found: &[(PathBuf, Now)],
     limits: &Limits,
     refused: &mut Refused,
     cut_short: bool,
@@ -283,24 +291,37 @@ fn compare(
     let mut changes = Vec::new();
     let mut repositories = BTreeSet::new();
     let mut room = limits.disk.saturating_mul(2).saturating_add(taken.bytes);
-    for (path, old) in &taken.manifest {
-        let gone = !matches!(old.kind, Kind::Folder) && !found.contains_key(path);
-        if gone && !cut_short && !refused.covers(path) {
+    let seals = Seals::of(taken);
+    // Both are in the order of paths.
+    let mut old_entries =
+        taken.manifest.iter().filter(|(_, item)| !matches!(item.kind, Kind::Folder)).peekable();
+    let gone = |path: &PathBuf, old: &Item, changes: &mut Vec<Change>| {
+        if !cut_short && !refused.covers(path) {
             changes.push(Change { path: path.clone(), from: None, old: Some(old.clone()), new: None });
         }
-    }
+    };
+    let mut pairs = Vec::with_capacity(found.len());
     for (path, now) in found {
-        let old = taken.manifest.get(path).filter(|i| !matches!(i.kind, Kind::Folder));
+        while let Some((other, old)) = old_entries.next_if(|(other, _)| *other < path) {
+            gone(other, old, &mut changes);
+        }
+        pairs.push((path, now, old_entries.next_if(|(other, _)| *other == path).map(|(_, old)| old)));
+    }
+    for (path, old) in old_entries {
+        gone(path, old, &mut changes);
+    }
+    for (path, now, old) in pairs {
         let new = match now {
             Now::Link { target } => New::Link { target: target.clone() },
-            Now::File { size, .. } if *size > room => {
+            Now::File { status } if old.is_some_and(|old| seals.prove(path, old, status)) => continue,
+            Now::File { status } if u64::try_from(status.st_size).is_ok_and(|size| size > room) => {
                 refused.add(path, "not read: the files together are larger than twice `limits.disk`");
                 continue;
             }
-            Now::File { mode, id, .. } => match sum(folder, path, *id) {
+            Now::File { status } => match sum(folder, path, (status.st_dev, status.st_ino)) {
                 Ok((size, sha256)) => {
                     room = room.saturating_sub(size);
-                    New::File { executable: mode & 0o100 != 0, size, sha256 }
+                    New::File { executable: status.st_mode & 0o100 != 0, size, sha256 }
                 }
                 Err(e) => {
                     refused.add(path, &format!("cannot be read: {}", kind_of(&e)));
@@ -325,6 +346,24 @@ fn compare(
     // Deletions first, so that a file may take the place of a folder.
     changes.sort_by(|a, b| (a.new.is_some(), &a.path).cmp(&(b.new.is_some(), &b.path)));
     changes
+}
+
+/// Files of which it is known without reading them that they are as they were taken in.
+struct Seals<'a> {
+    seals: Option<(&'a BTreeMap<PathBuf, Seal>, &'a Ended)>,
+}
+
+impl<'a> Seals<'a> {
+    fn of(taken: &'a Imported) -> Seals<'a> {
+        let ended = taken.ended.as_ref().filter(|ended| ended.clock_held());
+        Seals { seals: ended.map(|ended| (&taken.seals, ended)) }
+    }
+
+    fn prove(&self, path: &Path, old: &Item, now: &Stat) -> bool {
+        let Some((seals, ended)) = self.seals else { return false };
+        let seal = seals.get(path).filter(|seal| ended.proves(seal) && seal.holds(now));
+        seal.is_some() && (old.mode ^ now.st_mode) & 0o100 == 0
+    }
 }
 
 /// The same with what is gone in one place and new in another as one change.

@@ -73,8 +73,7 @@ impl Workspace {
         });
         // An original that is gone is missed when a patch needs it, and said there.
         let source = source.and_then(|path| Folder::open(path).ok());
-        let (notes, unpacked, repository) = (Vec::new(), None, None);
-        let taken = Imported { manifest, notes, bytes, source, unpacked, repository };
+        let taken = Imported { manifest, bytes, source, ..Imported::default() };
         Workspace { root: root.to_owned(), taken }
     }
 

@@ -14,15 +14,17 @@ use std::io::{self, Cursor, Read, Seek, SeekFrom, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, Mutex};
 
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-use super::Walk;
+use super::Seal;
+use super::copy::Made;
 use super::index::{self, Known, Listed};
 use super::pack::{Id, Object, Pack, packed};
+use super::walk::Walk;
 use crate::RunError;
 use crate::beneath::{Folder, settle};
 use crate::manifest::{Item, Kind, hex, sha256};
@@ -83,7 +85,7 @@ impl Walk<'_> {
     }
 
     /// A `.git` of the source, whatever it is.
-    pub(super) fn repository(&mut self, from: &Folder, to: &Folder, path: &Path) -> Result<(), RunError> {
+    pub(super) fn repository(&mut self, from: &Folder, to: &Made, path: &Path) -> Result<(), RunError> {
         let meta = from.look(OsStr::new(GIT)).map_err(|e| self.refuse(path, &e))?;
         let is_own = path == Path::new(GIT);
         match self.history {
@@ -116,8 +118,8 @@ impl Walk<'_> {
         Ok(())
     }
 
-    fn keep(&mut self, from: &Folder, to: &Folder, path: &Path) -> Result<(), RunError> {
-        let from = from.folder(Path::new(GIT)).map_err(|e| self.refuse(path, &e))?;
+    fn keep(&mut self, from: &Folder, to: &Made, path: &Path) -> Result<(), RunError> {
+        let from = Arc::new(from.folder(Path::new(GIT)).map_err(|e| self.refuse(path, &e))?);
         for borrowed in ["objects/info/alternates", "objects/info/http-alternates", "commondir"] {
             if from.file(Path::new(borrowed)).is_ok() {
                 let why = "its objects are borrowed from a repository elsewhere: `git repack -a -d` and remove it, or take \
@@ -125,17 +127,19 @@ impl Walk<'_> {
                 return Err(self.refusal(&path.join(borrowed), why));
             }
         }
-        let made = self.new_folder(to, OsStr::new(GIT), path)?;
+        let folder = self.new_folder(&to.folder, OsStr::new(GIT), path)?;
+        let made = Arc::new(Made { folder, like: None });
         let (names, _) = from.names(1000).map_err(|e| self.refuse(path, &e))?;
         for name in names {
             let kept = KEPT.iter().any(|kept| name == *kept) || name.as_bytes().starts_with(b"sharedindex.");
             if kept {
-                self.entry(&from, &made, &name, &path.join(&name), 1)?;
+                self.entry(&from, &made, &name, path, 1)?;
             }
         }
-        self.info(&from, &made, path)?;
+        let made = &made.folder;
+        self.info(&from, made, path)?;
         let settings = bounded(&from, "config", LARGEST_SETTINGS).unwrap_or_default();
-        self.new_file(&made, "config", &path.join("config"), &kept_settings(&settings))
+        self.new_file(made, "config", &path.join("config"), &kept_settings(&settings))
     }
 
     /// What is ignored without standing in the files, and what a partial checkout shows.
@@ -153,7 +157,8 @@ impl Walk<'_> {
     }
 
     /// One commit of what is in the workspace now.
-    pub(super) fn fresh_commit(&mut self, from: &Folder, to: &Folder) -> Result<(), RunError> {
+    pub(super) fn fresh_commit(&mut self, from: &Folder, to: &Made) -> Result<(), RunError> {
+        let to = &to.folder;
         let path = Path::new(GIT);
         // A worktree's or a submodule's is a file: what it leads to is not looked at, and everything is committed.
         let own = from.folder(path).ok();
@@ -185,9 +190,8 @@ impl Walk<'_> {
         }
         let mut listed = Vec::new();
         for ((file, mode, size), id) in files.iter().zip(&ids) {
-            let modified = to.folder(file.parent().unwrap_or(Path::new(""))).and_then(|folder| {
-                folder.look(file.file_name().unwrap_or_default()).map(|meta| meta.mtime())
-            });
+            let sealed = self.taken.seals.get(file).map(Seal::modified);
+            let modified = sealed.map_or_else(|| modified_of(to, file), Ok);
             let modified = modified.map_err(|e| self.refuse(file, &e))?;
             listed.push(Listed { path: file, mode: *mode, id: *id, size: *size, modified });
         }
@@ -290,12 +294,10 @@ impl Walk<'_> {
                     }
                     next += 1;
                 }
-                if pack.len() > self.limits.disk.saturating_sub(self.taken.bytes) {
+                if pack.len() > self.limits.disk.saturating_sub(self.copying.bytes()) {
                     return Err(self.too_big(&Path::new(GIT).join("objects")));
                 }
-                if !(self.progress)(self.files, self.taken.bytes) {
-                    return Err(RunError::Cancelled);
-                }
+                self.tell()?;
             }
             Ok(ids)
         })
@@ -324,11 +326,10 @@ impl Walk<'_> {
         if self.files >= self.limits.files {
             return Err(self.too_many(path));
         }
-        if size > self.limits.disk.saturating_sub(self.taken.bytes) {
+        if !self.copying.take(size) {
             return Err(self.too_big(path));
         }
         self.files += 1;
-        self.taken.bytes += size;
         self.taken.manifest.insert(path.to_owned(), item);
         Ok(())
     }
@@ -455,6 +456,11 @@ fn kept_settings(theirs: &[u8]) -> Vec<u8> {
         more.push_str(&format!("[extensions]\n{extensions}"));
     }
     settings(&more).into_bytes()
+}
+
+fn modified_of(root: &Folder, path: &Path) -> io::Result<i64> {
+    let folder = root.folder(path.parent().unwrap_or(Path::new("")))?;
+    Ok(folder.look(path.file_name().unwrap_or_default())?.mtime())
 }
 
 fn bounded(folder: &Folder, path: &str, most: u64) -> io::Result<Vec<u8>> {

@@ -302,3 +302,33 @@ fn an_import_ends_when_told_to_and_leaves_nothing() {
     assert!(matches!(ended, Err(runs::RunError::Cancelled)), "{ended:?}");
     assert!(!place.work.exists());
 }
+
+#[test]
+fn many_files_in_many_folders_come_in_whole_with_their_folders_times() {
+    let place = Place::new();
+    for n in 0..1500usize {
+        place.write(format!("d{}/e{}/f{n}", n % 13, n % 7), format!("{n}\n").repeat(n % 50));
+    }
+    place.write("large", vec![7; 3_000_000]);
+    let time = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
+    for name in ["d3/e2", "d3", "d12"] {
+        fs::File::open(place.source.join(name)).unwrap().set_modified(time).unwrap();
+    }
+    let workspace = place.import().unwrap();
+    let (a, b) = (Tree::of(&place.source).unwrap(), Tree::of(&place.work).unwrap());
+    assert_eq!(a.differences(&b), Vec::<std::path::PathBuf>::new());
+    for name in ["d3/e2", "d3", "d12"] {
+        assert_eq!(fs::metadata(place.work.join(name)).unwrap().modified().unwrap(), time, "{name}");
+    }
+    assert_eq!(workspace.describe()["files"], 1501);
+    assert!(collect(&workspace).patch.is_empty());
+}
+
+#[test]
+fn r44_the_bytes_of_many_files_together_are_bounded() {
+    let place = Place::new();
+    (0..300).for_each(|n| place.write(format!("f{n}"), [1; 1000]));
+    let reason = place.refused(&Limits { disk: 299_999, ..Limits::default() });
+    assert!(reason.contains("more than 299999 bytes in all (`limits.disk`)"), "{reason}");
+    place.import_with(&Limits { disk: 300_000, ..Limits::default() }).unwrap();
+}

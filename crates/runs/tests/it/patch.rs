@@ -381,3 +381,55 @@ fn a_renamed_file_whose_original_was_changed_meanwhile_is_told_and_not_in_the_pa
     assert_eq!(changes.summary.apart[0].why, "the original was changed while the run went on");
     assert!(!String::from_utf8_lossy(&changes.patch).contains("diff --git"));
 }
+
+/// Size and time of a file are its owner's to set; the kernel's own stamp is not.
+#[test]
+fn a_change_that_keeps_size_and_time_is_found() {
+    let place = Place::new();
+    for n in 0..100 {
+        place.write(format!("f{n}"), "before\n");
+    }
+    let changes = round_trip(&place, |work| {
+        let path = work.join("f7");
+        let meta = fs::metadata(&path).unwrap();
+        fs::write(&path, "after!\n").unwrap();
+        let times = fs::FileTimes::new()
+            .set_modified(meta.modified().unwrap())
+            .set_accessed(meta.accessed().unwrap());
+        fs::File::options().write(true).open(&path).unwrap().set_times(times).unwrap();
+        let now = fs::metadata(&path).unwrap();
+        assert_eq!((now.len(), now.mtime_nsec(), now.ino()), (meta.len(), meta.mtime_nsec(), meta.ino()));
+    });
+    assert_eq!(changes.summary.changed, ["f7"]);
+}
+
+/// However soon after the import: a change in the same tick of the kernel's clock would bear the same stamp.
+#[test]
+fn a_change_right_behind_the_import_is_found() {
+    for _ in 0..200 {
+        let place = Place::new();
+        place.write("f", "1\n");
+        place.write("untouched", "1\n");
+        let workspace = place.import().unwrap();
+        fs::write(place.work.join("f"), "2\n").unwrap();
+        let time = fs::metadata(place.source.join("f")).unwrap().modified().unwrap();
+        fs::File::options().write(true).open(place.work.join("f")).unwrap().set_modified(time).unwrap();
+        assert_eq!(collect(&workspace).summary.changed, ["f"]);
+    }
+}
+
+#[test]
+fn files_that_trade_names_and_copies_of_themselves_are_looked_at() {
+    let place = Place::new();
+    place.write("a", "1\n");
+    place.write("b", "2\n");
+    place.write("c", "3\n");
+    let changes = round_trip(&place, |work| {
+        fs::rename(work.join("a"), work.join("x")).unwrap();
+        fs::rename(work.join("b"), work.join("a")).unwrap();
+        fs::rename(work.join("x"), work.join("b")).unwrap();
+        fs::copy(work.join("c"), work.join("d")).unwrap();
+        fs::rename(work.join("d"), work.join("c")).unwrap();
+    });
+    assert_eq!(changes.summary.changed, ["a", "b"]);
+}

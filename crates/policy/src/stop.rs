@@ -48,15 +48,15 @@ pub enum StoppedBy {
     Signal,
     /// `call.timeout`, or the sandbox's wall clock.
     Timeout,
-    /// `limits.memory`.
+    /// `limits.memory`, or `call.memory`.
     Memory,
-    /// `limits.processes`.
+    /// `limits.processes`, or `call.processes`.
     Processes,
-    /// `limits.disk`.
+    /// `limits.disk`, or `call.disk`.
     Disk,
     /// `call.flood`.
     Output,
-    /// `limits.cpu`.
+    /// `limits.cpu`, or `call.cpu`.
     Cpu,
     /// Refused before it ran.
     Denied,

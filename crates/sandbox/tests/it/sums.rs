@@ -80,15 +80,7 @@ print('all')";
 
     fn what_is_mapped_of_a_file_without_a_name_counts(inside: &Inside) {
         let inside = &Inside::with(inside.tier, |plan| plan.limits.disk = 64 * MIB);
-        let hold = "import os,mmap,time
-held=[]
-for i in range(40):
-    fd=os.open('f',os.O_CREAT|os.O_RDWR); os.ftruncate(fd,8<<20)
-    m=mmap.mmap(fd,8<<20); os.unlink('f'); os.close(fd); held.append(m)
-    m.write(bytes(8<<20)); time.sleep(0.05)
-time.sleep(20)
-print('all')";
-        strike(inside, hold, 64 * MIB);
+        strike(inside, &maps(""), 64 * MIB);
     }
 
     /// One file may have all there is; the shell reports a child that was killed for more.
@@ -118,15 +110,8 @@ ctypes.CDLL(None).syscall(60,0)";
     /// A name of one mapping that is no text does not hide the others.
     fn a_mapping_with_an_odd_name_hides_no_other(inside: &Inside) {
         let inside = &Inside::with(inside.tier, |plan| plan.limits.disk = 64 * MIB);
-        let hold = "import os,mmap,time
-fd=os.open(b'odd\\xff',os.O_CREAT|os.O_RDWR); os.write(fd,bytes(4096)); held=[mmap.mmap(fd,4096)]
-for i in range(30):
-    fd=os.open('f',os.O_CREAT|os.O_RDWR); os.ftruncate(fd,8<<20)
-    m=mmap.mmap(fd,8<<20); os.unlink('f'); os.close(fd); held.append(m)
-    m.write(bytes(8<<20)); time.sleep(0.05)
-time.sleep(20)
-print('all')";
-        strike(inside, hold, 64 * MIB);
+        let odd = "fd=os.open(b'odd\\xff',os.O_CREAT|os.O_RDWR); os.write(fd,bytes(4096)); held.append(mmap.mmap(fd,4096))";
+        strike(inside, &maps(odd), 64 * MIB);
     }
 
     /// They take no bytes, but a place in a folder each, and time of whoever looks.
@@ -294,6 +279,25 @@ for n in ('SIGPENDING','MSGQUEUE','NICE','RTPRIO','MEMLOCK','STACK'): print(n, r
     }
 }
 
+/// Others come first. A group does that by its weight, and leaves priorities alone.
+#[test]
+fn without_a_group_for_cores_a_guest_stands_behind_others_and_cannot_come_back() {
+    for tier in [policy::Tier::Confined, policy::Tier::Namespace] {
+        let inside = Inside::new(tier);
+        let ran = inside.python(
+            "import os
+print(os.nice(0))
+try: os.setpriority(os.PRIO_PROCESS,0,-1); print('raised')
+except OSError: print('held')
+os.setsid()
+try: open('/proc/self/autogroup','w').write('0'); print('raised')
+except OSError: print('held')",
+        );
+        let nice = if inside.holds("cores") { "0" } else { "19" };
+        assert_eq!(ran.out, format!("{nice}\nheld\nheld\n"), "{tier}: {}", ran.err);
+    }
+}
+
 /// Where no cgroup counts, init adds up: who holds most is told, and nobody else.
 #[test]
 fn memory_that_an_earlier_call_left_held_is_not_told_of_a_later_one() {
@@ -326,6 +330,21 @@ fn strike_again(inside: &Inside) {
     let ran = inside.sh("head -c 200m /dev/zero > f1; head -c 200m /dev/zero > f2; exit 1");
     let (after, _) = taken(&inside.workspace());
     assert!(after < before + MIB, "{before} {after} {:?}", ran.outcome);
+}
+
+/// Maps files that have no name any more, and writes into them, after this line; bounded by 320 MiB.
+fn maps(first: &str) -> String {
+    format!(
+        "import os,mmap,time
+held=[]
+{first}
+for i in range(40):
+    fd=os.open('f',os.O_CREAT|os.O_RDWR); os.ftruncate(fd,8<<20)
+    m=mmap.mmap(fd,8<<20); os.unlink('f'); os.close(fd); held.append(m)
+    m.write(bytes(8<<20)); time.sleep(0.05)
+time.sleep(20)
+print('all')"
+    )
 }
 
 /// Forty children, one after the other.

@@ -109,6 +109,34 @@ fn a_changed_record_does_not_verify() {
 }
 
 /// A record that is a trap is read without a crash.
+/// As after a loss of power: not taken for a change of somebody's, and not for whole either.
+#[test]
+fn a_lost_meta_is_named_by_every_look_at_the_run() {
+    let place = Place::quick();
+    place.sh("true");
+    let id = &place.ids()[0];
+    let meta = place.newest().join("meta.json");
+    let text = fs::read(&meta).unwrap();
+    for left in [Some(&text[..text.len() / 2]), Some(&[]), None] {
+        match left {
+            Some(bytes) => fs::write(&meta, bytes).unwrap(),
+            None => fs::remove_file(&meta).unwrap(),
+        }
+        let listed = place.ran(["runs", "list"]);
+        assert!(listed.out.contains("broken") && listed.out.contains("meta.json lost"), "{listed:?}");
+        assert!(listed.err.contains("runs gc"), "{listed:?}");
+        assert_eq!(place.ran(["runs", "list", "--json"]).json()["runs"][0]["meta_lost"], true);
+        for verb in ["show", "verify"] {
+            let told = place.ran(["runs", verb, id]);
+            assert!(
+                told.out.contains("[meta-lost]") && told.out.contains("its `meta.json` is lost"),
+                "{told:?}"
+            );
+        }
+        assert_eq!(place.ran(["runs", "verify", id]).code, Some(1));
+    }
+}
+
 #[test]
 fn a_hostile_folder_in_the_store_is_only_a_broken_run() {
     let place = Place::quick();

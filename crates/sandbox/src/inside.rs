@@ -24,7 +24,7 @@ use rustix::thread::{
 };
 
 use crate::cgroup::Doors;
-use crate::launch::{Backend, Bounds, GUEST_ID, Held, Launch, Place};
+use crate::launch::{Backend, Bounds, GUEST_ID, Held, Launch, PRIORITY, Place};
 use crate::sys::{self, Forbid};
 use crate::view::{self, Survey, Trees};
 use crate::{confined, filter, gvisor, init, machine, rules};
@@ -378,6 +378,8 @@ pub(crate) fn limits(launch: &Launch, held: Held) -> io::Result<()> {
     }
     if !held.cores {
         few_processors(bounds.cores, launch.id)?;
+        // Others come first. Nothing in it may be raised again: see `of_the_kernel`.
+        rustix::process::setpriority_process(None, PRIORITY)?;
     }
     Ok(())
 }

@@ -18,6 +18,8 @@ pub(crate) const ID_COUNT: u32 = 65_536;
 pub(crate) const MONITOR_ID: u32 = BASE_ID + 1001;
 /// Where the workspace is, inside.
 pub(crate) const WORKSPACE: &str = "/workspace";
+/// How far a guest stands behind others where no group holds its cores: as far as the kernel lets one.
+pub(crate) const PRIORITY: i32 = 19;
 /// First argument that makes this program a guest's init.
 pub(crate) const INIT_ARG: &str = "__init";
 /// Where a gVisor guest finds its init.

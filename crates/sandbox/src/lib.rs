@@ -45,6 +45,7 @@ mod remedy;
 mod report;
 mod rules;
 mod running;
+mod sessions;
 mod sys;
 mod table;
 mod view;

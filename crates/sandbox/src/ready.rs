@@ -16,6 +16,7 @@ use crate::message::Tell;
 use crate::problem::Problem;
 use crate::report::{Layer, LayerState, Report};
 use crate::running::{Lease, Running, Sandbox};
+use crate::sessions;
 use crate::wasm::Proven;
 use crate::wire::{Hello, Mend};
 use crate::{Host, Module, machine};
@@ -142,7 +143,8 @@ pub(crate) async fn launch(
         None => engine.then_some(Clock::Tree(seen.pid)),
     };
     let cpu = Duration::from_secs(bounds.cpu_s);
-    let sandbox = Sandbox { report, channel, tells, lease, wall, disk, clock, cpu, results: None };
+    let sessions = (!seen.cgroup.has("cpu") && sessions::are_weighed()).then_some(seen.pid);
+    let sandbox = Sandbox { report, channel, tells, lease, wall, disk, clock, sessions, cpu, results: None };
     Ok(Ready { sandbox, accepted: Acceptance::Tier })
 }
 
@@ -546,13 +548,14 @@ fn limits(tier: Tier, seen: &Outside, bounds: &Bounds, hello: &Hello) -> Vec<Lay
         ),
     });
     layers.push(if has("cpu") {
-        layer("cores", true, format!("{} by {by}", bounds.cores))
+        layer("cores", true, format!("{} by {by}, with half the weight of others", bounds.cores))
     } else {
         part(
             "cores",
             format!(
-                "{} by affinity, shared with others: no cgroup ({})",
+                "{} by affinity, shared with others, {}: no cgroup ({})",
                 bounds.cores,
+                behind(seen.pid),
                 seen.cgroup.why("cpu")
             ),
         )
@@ -578,6 +581,23 @@ fn limits(tier: Tier, seen: &Outside, bounds: &Bounds, hello: &Hello) -> Vec<Lay
         layer("tmp", true, format!("{} MiB each for /tmp and /dev/shm", bounds.tmp >> 20))
     });
     layers
+}
+
+/// How a sandbox without a group stands behind others, as seen from outside.
+fn behind(first: i32) -> String {
+    let seen =
+        rustix::process::Pid::from_raw(first).map(|pid| rustix::process::getpriority_process(Some(pid)));
+    let nice = match seen {
+        Some(Ok(nice)) => format!("nice {nice}, which no guest can raise"),
+        Some(Err(_)) | None => "of a priority that cannot be seen".to_owned(),
+    };
+    match sessions::are_weighed() {
+        true => format!(
+            "{nice}; this host weighs sessions (autogroup), so a call's are put behind others, looked at every {} ms",
+            sessions::EVERY.as_millis()
+        ),
+        false => nice,
+    }
 }
 
 /// Processor time, and who adds it up.

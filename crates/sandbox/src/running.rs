@@ -15,6 +15,7 @@ use crate::launch::Counters;
 use crate::machine::Results;
 use crate::message::Tell;
 use crate::report::Report;
+use crate::sessions::{self, Sessions};
 use crate::wasm::Struck;
 use crate::wire::{End, MAX_PAYLOAD, Own, Start};
 use crate::{Call, Cancel, Ended, Host, Job, Outcome, SandboxError, Stream, Usage};
@@ -40,6 +41,8 @@ pub(crate) struct Sandbox {
     pub(crate) disk: Option<Disk>,
     /// Who counts the processor time of the sandbox; none where init alone does.
     pub(crate) clock: Option<Clock>,
+    /// Its first process, where sessions must be lowered.
+    pub(crate) sessions: Option<i32>,
     /// What it may use.
     pub(crate) cpu: Duration,
     /// What must be brought out at the end; none where the guest works on the workspace itself.
@@ -69,6 +72,7 @@ pub struct Running {
     report: Report,
     disk: Option<Disk>,
     clock: Option<Clock>,
+    sessions: Option<i32>,
     /// What its clock may say at the most.
     cpu: Duration,
     channel: Arc<Channel>,
@@ -82,12 +86,12 @@ pub struct Running {
 
 impl Running {
     pub(crate) fn new(sandbox: Sandbox) -> Running {
-        let Sandbox { report, channel, tells, lease, wall, disk, clock, cpu, results } = sandbox;
+        let Sandbox { report, channel, tells, lease, wall, disk, clock, sessions, cpu, results } = sandbox;
         let ends = Instant::now() + wall;
         // What the way in took is nothing that a guest has used.
         let cpu = cpu.saturating_add(clock.as_ref().and_then(Clock::used).unwrap_or_default());
         let (tells, next) = (Mutex::new(tells), AtomicU32::new(1));
-        Running { report, disk, clock, cpu, channel, tells, lease, next, ends, results }
+        Running { report, disk, clock, sessions, cpu, channel, tells, lease, next, ends, results }
     }
 
     /// What holds, as measured before any guest code ran.
@@ -206,7 +210,17 @@ impl Running {
             }
             std::future::pending::<()>().await;
         };
+        let lowered = async {
+            let mut sessions = self.sessions.map(Sessions::below);
+            loop {
+                if let Some(sessions) = &mut sessions {
+                    sessions.lower();
+                }
+                tokio::time::sleep(sessions::EVERY).await;
+            }
+        };
         tokio::select! {
+            never = lowered, if self.sessions.is_some() => never,
             () = spent, if self.clock.is_some() => StoppedBy::Cpu,
             () = filled => StoppedBy::Disk,
         }

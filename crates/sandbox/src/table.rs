@@ -12,6 +12,8 @@ const TICKS_A_SECOND: u64 = 100;
 pub(crate) struct Seen {
     pub(crate) pid: i32,
     pub(crate) parent: i32,
+    /// 0 where it is of another pid namespace.
+    pub(crate) session: i32,
     pub(crate) dead: bool,
     /// Threads, at least one.
     pub(crate) threads: u64,
@@ -49,6 +51,7 @@ pub(crate) fn parse(pid: i32, stat: &str) -> Option<Seen> {
     Some(Seen {
         pid,
         parent,
+        session: fields.get(3).and_then(|n| n.parse().ok()).unwrap_or(0),
         dead: matches!(state, "Z" | "X") && threads <= 1,
         threads: threads.max(1),
         started: number(19).unwrap_or(0),
@@ -90,7 +93,7 @@ mod tests {
     #[test]
     fn a_process_name_with_brackets_does_not_hide_its_parent() {
         let seen = parse(7, "7 (a) b) S) R 3 7 7 0 -1").unwrap();
-        assert_eq!(seen, Seen { pid: 7, parent: 3, threads: 1, ..Seen::default() });
+        assert_eq!(seen, Seen { pid: 7, parent: 3, session: 7, threads: 1, ..Seen::default() });
     }
 
     #[test]

@@ -279,6 +279,24 @@ for n in ('SIGPENDING','MSGQUEUE','NICE','RTPRIO','MEMLOCK','STACK'): print(n, r
     }
 }
 
+/// Others come first. A group does that by its weight, and leaves priorities alone.
+#[test]
+fn without_a_group_for_cores_a_guest_stands_behind_others_and_cannot_come_back() {
+    for tier in [policy::Tier::Confined, policy::Tier::Namespace] {
+        let inside = Inside::new(tier);
+        let ran = inside.python(
+            "import os
+print(os.nice(0))
+try: os.setpriority(os.PRIO_PROCESS,0,-1); print('raised')
+except OSError: print('held')
+try: open('/proc/self/autogroup','w').write('0'); print('raised')
+except OSError: print('held')",
+        );
+        let nice = if inside.holds("cores") { "0" } else { "19" };
+        assert_eq!(ran.out, format!("{nice}\nheld\nheld\n"), "{tier}: {}", ran.err);
+    }
+}
+
 /// Where no cgroup counts, init adds up: who holds most is told, and nobody else.
 #[test]
 fn memory_that_an_earlier_call_left_held_is_not_told_of_a_later_one() {

@@ -10,6 +10,7 @@ fn r57_without_a_group_the_memory_of_all_together_is_told_as_held_in_part() {
     for tier in ALL {
         told.weaker(tier, "memory", "no cgroup");
         told.weaker(tier, "cores", "no cgroup");
+        told.weaker(tier, "cores", "nice 19, which no guest can raise");
         let (state, detail) = told.layer(tier, "groups");
         assert!(state == "none" && detail.contains("no cgroup, but rlimits"), "{detail}");
     }

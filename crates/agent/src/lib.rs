@@ -37,4 +37,5 @@ pub use model::probe::{Finding, ModelProbe, ProbeError, ServerKind, probe};
 pub use model::wire::{Answer, Arguments, Finish, RawCall, Usage};
 pub use model::{Model, ModelError};
 pub use past::Past;
+pub use strict::{JsonFault, parse as parse_json};
 pub use tools::finish::Status;

@@ -11,8 +11,8 @@ pub(crate) const MAX_BYTES: usize = 1 << 20;
 
 /// Why a text is not accepted.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum JsonFault {
-    /// Longer than [`MAX_BYTES`].
+pub enum JsonFault {
+    /// Longer than 1 MiB.
     #[error("the arguments are longer than 1 MiB")]
     TooLong,
     /// Not one JSON value.
@@ -29,8 +29,11 @@ pub(crate) enum JsonFault {
     },
 }
 
-/// Reads exactly one JSON value.
-pub(crate) fn parse(text: &str) -> Result<Value, JsonFault> {
+/// Reads exactly one JSON value of at most 1 MiB.
+///
+/// # Errors
+/// Why it is none, and where.
+pub fn parse(text: &str) -> Result<Value, JsonFault> {
     if text.len() > MAX_BYTES {
         return Err(JsonFault::TooLong);
     }

@@ -23,7 +23,7 @@ pub(crate) enum Command {
     Exec(Exec),
     /// Say what this machine can hold, by running every tier, and what to install.
     Doctor(Doctor),
-    /// Attack every tier that works here with a list of our own, and say what held.
+    /// Attack every tier that works here with a list of our own, or with rows of yours, and say what held.
     Prove(Prove),
     /// Look at a Guild.
     #[command(subcommand)]
@@ -133,15 +133,23 @@ pub(crate) struct Doctor {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Prove {
-    /// Tiers to attack; each must be had [default: every one that works here]
+    /// Tiers to attack; each must be had [default: every one that works here; for rows gvisor and namespace]
     #[arg(long, value_name = "TIER")]
     pub(crate) tier: Vec<ProvenName>,
     /// More attacks, in the format of our own.
     #[arg(long, value_name = "FILE")]
     pub(crate) attacks: Vec<PathBuf>,
-    /// Only attacks whose name contains this; may be given again for more.
+    /// Play the rows of this file instead: JSON Lines, in the form of `docs/guide/prove.md`. The lines of a row's
+    /// `setup` run on this machine, as you, in a scratch folder: only for files that you would run yourself.
+    #[arg(long, value_name = "FILE", conflicts_with = "attacks")]
+    pub(crate) cases: Option<PathBuf>,
+    /// Only attacks or rows whose name contains this, or the one that has exactly this name; may be given again for
+    /// more.
     #[arg(long, value_name = "TEXT")]
     pub(crate) only: Vec<String>,
+    /// Only rows of this class; may be given again for more.
+    #[arg(long, value_name = "CLASS", requires = "cases")]
+    pub(crate) class: Vec<String>,
     /// Folder to work in, made where there is none; what is put there is removed afterwards [default: the folder of
     /// temporary files]
     #[arg(long, value_name = "DIR")]

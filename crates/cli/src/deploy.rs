@@ -91,8 +91,17 @@ pub(crate) fn plain(e: &std::io::Error) -> String {
 
 /// Where this user keeps caches, if that was said. The standard says to ignore a path that is not absolute.
 pub(crate) fn cache() -> Option<PathBuf> {
-    let told = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|p| p.is_absolute());
-    told.map(|folder| folder.join("oubliette"))
+    caches().map(|folder| folder.join("oubliette"))
+}
+
+/// Where this user keeps everybody's caches.
+pub(crate) fn caches() -> Option<PathBuf> {
+    std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|p| p.is_absolute())
+}
+
+/// Where this user's programs are found.
+pub(crate) fn path() -> std::ffi::OsString {
+    std::env::var_os("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".into())
 }
 
 /// The key for the model server.

@@ -4,11 +4,13 @@
 //! process while it knows nothing yet; then the arguments, one command, one exit code.
 
 mod args;
+mod cases;
 mod command;
 mod deploy;
 mod exit;
 mod live;
 mod render;
+mod scratch;
 mod signal;
 
 use std::process::ExitCode;

@@ -1,8 +1,5 @@
 //! `oubliette prove`: what holds on this machine, by attacking it.
 
-use std::fs::DirBuilder;
-use std::os::unix::fs::DirBuilderExt;
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use policy::Tier;
@@ -10,9 +7,15 @@ use runs::{Corpus, Proof, RunError, SandboxError, Verdict};
 
 use crate::args::{Prove, ProvenName};
 use crate::exit::{Exit, usage};
-use crate::{render, signal};
+use crate::scratch::Folder;
+use crate::{cases, render, signal};
 
 pub(crate) fn prove(args: &Prove, forked: super::Forked) -> anyhow::Result<ExitCode> {
+    if let Some(file) = &args.cases {
+        // Every row starts a program of its own, which has its own.
+        drop(forked);
+        return cases::prove(args, file);
+    }
     let host = super::host(forked, false)?;
     let corpus = corpus(args)?;
     let folder = Folder::make(args.data.as_deref())?;
@@ -73,7 +76,7 @@ pub(crate) fn prove(args: &Prove, forked: super::Forked) -> anyhow::Result<ExitC
     .into())
 }
 
-fn tier(name: ProvenName) -> Tier {
+pub(crate) fn tier(name: ProvenName) -> Tier {
     match name {
         ProvenName::Confined => Tier::Confined,
         ProvenName::Namespace => Tier::Namespace,
@@ -97,35 +100,6 @@ fn corpus(args: &Prove) -> anyhow::Result<Corpus> {
         return Err(usage("there is no attack of such a name"));
     }
     Ok(corpus)
-}
-
-/// A folder of our own, removed at the end.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn make(data: Option<&Path>) -> anyhow::Result<Folder> {
-        let base = data.map_or_else(std::env::temp_dir, Path::to_path_buf);
-        // The confined tier's guest has to pass through it, as through the folder below; what is there stays as it is.
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o711)
-            .create(&base)
-            .map_err(|e| usage(format!("cannot make {}: {e}", base.display())))?;
-        // A name that nobody can foresee, and no link in its place: making it fails if it is there.
-        let path = base.join(format!("oubliette-prove-{}", runs::RunId::new()?));
-        // Others may pass through and see no names: the confined tier's guest has to.
-        let made = DirBuilder::new().mode(0o711).create(&path);
-        made.map_err(|e| usage(format!("cannot make {}: {e}", path.display())))?;
-        Ok(Folder(path.canonicalize()?))
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        if let Err(e) = std::fs::remove_dir_all(&self.0) {
-            render::note(&format!("oubliette: {} could not be removed: {e}", self.0.display()));
-        }
-    }
 }
 
 fn show(proof: &Proof) {

@@ -1,13 +1,14 @@
 //! The runner itself: what it says of rows that are wrong, hostile, or leave something behind.
 
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use super::{FILE, prove, rows};
-use crate::place::{Place, Ran};
-use crate::process::{begun, running, until};
+use crate::place::{Place, Ran, told as told_by};
+use crate::process::{running, until};
 
 /// A row that is a command line.
 fn row(id: &str, setup: &[&str], argv: &[&str], expect: Value) -> Value {
@@ -169,11 +170,11 @@ fn ctrl_c_leaves_nothing() {
     let setup = format!("setsid sleep {seconds} >/dev/null 2>&1 &");
     write(&place, &[row("a", &[&setup], &["sleep", &inside], json!({"outcome": "ok"}))]);
     let args = ["prove", "--cases", "own.jsonl", "--tier", "namespace", "--data", "prove"];
-    let program = begun(&mut place.oubliette(args));
+    let program = place.oubliette(args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     until("the guest sleeps", || !running(&["sleep", &inside]).is_empty());
     let asked = Instant::now();
-    program.signal(Signal::INT);
-    let ran = program.ended();
+    kill_process(Pid::from_child(&program), Signal::INT).unwrap();
+    let ran = told_by(program.wait_with_output().unwrap());
     ran.assert_refused(5, "cancelled");
     assert!(asked.elapsed() < Duration::from_secs(15), "{:?}", asked.elapsed());
     for seconds in [&seconds, &inside] {

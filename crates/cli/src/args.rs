@@ -187,6 +187,10 @@ pub(crate) enum Runs {
         #[command(flatten)]
         store: Store,
     },
+    /// Look at what a run has changed, and take it over: to the folder it came from, another one, or a new branch.
+    Apply(Apply),
+    /// What a run has made, as a file: the workspace (`--tar`) or the recorded patch (`--patch`).
+    Export(Export),
     /// Go on with a run that was interrupted, behind the last thing that its record knows.
     Resume(Resume),
     /// End the records of runs that were interrupted, and remove what `[records]` keeps no longer.
@@ -204,6 +208,47 @@ pub(crate) enum Runs {
         #[command(flatten)]
         store: Store,
     },
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Apply {
+    /// The run.
+    pub(crate) id: String,
+    /// The folder to change, in place of the one that the run had taken in.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) to: Option<PathBuf>,
+    /// Do not ask.
+    #[arg(long, short)]
+    pub(crate) yes: bool,
+    /// Take it over in spite of warnings that want a word of their own.
+    #[arg(long)]
+    pub(crate) accept_warnings: bool,
+    /// Take it over though files that the change does not touch have changed since.
+    #[arg(long)]
+    pub(crate) accept_drift: bool,
+    /// Show everything, and do nothing.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Show the whole patch, however long it is.
+    #[arg(long)]
+    pub(crate) full: bool,
+    #[command(flatten)]
+    pub(crate) store: Store,
+}
+
+#[derive(Debug, clap::Args)]
+#[group(id = "what", required = true, multiple = false, args = ["tar", "patch"])]
+pub(crate) struct Export {
+    /// The run.
+    pub(crate) id: String,
+    /// The workspace as it was collected, as a tar archive; `-` is standard output.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) tar: Option<PathBuf>,
+    /// The recorded patch; `-` is standard output.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) patch: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) store: Store,
 }
 
 #[derive(Debug, clap::Args)]

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use policy::{Faults, StopReason, StoppedBy};
-use runs::{ResumeError, RunError, SandboxError, StoreError};
+use runs::{ApplyError, ResumeError, RunError, SandboxError, StoreError};
 
 /// What an exit code says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,11 +60,22 @@ impl Exit {
             }
             None => {}
         }
+        let apply = match e.downcast_ref::<ApplyError>() {
+            Some(ApplyError::Running { .. } | ApplyError::Where { .. }) => return Exit::Usage,
+            Some(ApplyError::Broken { .. } | ApplyError::Cannot { .. } | ApplyError::Changed { .. }) => {
+                return Exit::Refused;
+            }
+            Some(ApplyError::Cancelled | ApplyError::Stuck { .. } | ApplyError::Io { .. }) => {
+                return Exit::Infrastructure;
+            }
+            Some(ApplyError::Store(store)) => Some(store),
+            None => None,
+        };
         let store = match e.downcast_ref::<ResumeError>() {
             Some(ResumeError::Running { .. } | ResumeError::Over { .. }) => return Exit::Usage,
             Some(ResumeError::Broken { .. } | ResumeError::Cannot { .. }) => return Exit::Refused,
             Some(ResumeError::Store(store)) => Some(store),
-            None => e.downcast_ref::<StoreError>(),
+            None => apply.or_else(|| e.downcast_ref::<StoreError>()),
         };
         match store {
             Some(StoreError::BadId(_) | StoreError::Unknown { .. }) => Exit::Usage,

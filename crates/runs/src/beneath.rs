@@ -157,6 +157,30 @@ impl Folder {
         Ok(rustix::fs::renameat_with(&self.0, name, &to.0, new, RenameFlags::NOREPLACE)?)
     }
 
+    /// Exchanges two entries at once; neither name is ever without one.
+    pub(crate) fn exchange(&self, name: &OsStr, new: &OsStr) -> io::Result<()> {
+        Ok(rustix::fs::renameat_with(&self.0, name, &self.0, new, RenameFlags::EXCHANGE)?)
+    }
+
+    /// Keeps everybody else out who asks the same of this folder; none when somebody is in.
+    pub(crate) fn lock(&self) -> io::Result<bool> {
+        match rustix::fs::flock(&self.0, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(true),
+            Err(Errno::WOULDBLOCK) => Ok(false),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// Brings the names in this folder to the disk.
+    pub(crate) fn sync(&self) -> io::Result<()> {
+        Ok(rustix::fs::fsync(&self.0)?)
+    }
+
+    /// Sets owner and mode of this folder.
+    pub(crate) fn own(&self, mode: u32, owner: Option<(u32, u32)>) -> io::Result<()> {
+        own(&File::from(self.0.try_clone()?), mode, owner)
+    }
+
     /// Takes a file, a link or anything else that is no folder out of this one.
     pub(crate) fn remove_file(&self, name: &OsStr) -> io::Result<()> {
         Ok(rustix::fs::unlinkat(&self.0, name, AtFlags::empty())?)
@@ -227,13 +251,18 @@ impl Folder {
     }
 }
 
-/// Owner first: a change of owner clears mode bits.
+/// Mode, owner and time.
 pub(crate) fn settle(file: &File, like: &Metadata, mode: u32, owner: Option<(u32, u32)>) -> io::Result<()> {
+    own(file, mode, owner)?;
+    file.set_modified(like.modified()?)
+}
+
+/// Owner first: a change of owner clears mode bits.
+pub(crate) fn own(file: &File, mode: u32, owner: Option<(u32, u32)>) -> io::Result<()> {
     if let Some((uid, gid)) = owner {
         rustix::fs::fchown(file, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))?;
     }
-    rustix::fs::fchmod(file, Mode::from_raw_mode(mode))?;
-    file.set_modified(like.modified()?)
+    Ok(rustix::fs::fchmod(file, Mode::from_raw_mode(mode))?)
 }
 
 fn unknown_call(e: &io::Error) -> bool {

@@ -20,6 +20,23 @@ pub fn clean(bytes: &[u8]) -> String {
     out
 }
 
+/// Valid UTF-8 in which everything that could drive a terminal, turn text around or hide in it stands as a mark
+/// (`<U+001B>`): for who has to see that it is there. Newlines and tabs stay.
+pub fn marked(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '\n' | '\t' => out.push(c),
+            c if c.is_control() || is_invisible(c) || is_hidden(c) => {
+                out.push_str(&format!("<U+{:04X}>", u32::from(c)));
+            }
+            c => out.push(c),
+        }
+    }
+    out
+}
+
 /// Characters that reorder text or that a reader cannot see, while a model can.
 pub(crate) fn is_invisible(c: char) -> bool {
     matches!(
@@ -28,6 +45,20 @@ pub(crate) fn is_invisible(c: char) -> bool {
             | '\u{202a}'..='\u{202e}'
             | '\u{2066}'..='\u{2069}'
             | '\u{e0000}'..='\u{e007f}'
+    )
+}
+
+/// More that cannot be seen. Some scripts and pictures are written with these, so they are not marked wherever they
+/// stand; who is asked to take a change over hears of them.
+pub(crate) fn is_hidden(c: char) -> bool {
+    matches!(
+        c,
+        '\u{00ad}' | '\u{034f}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180e}' | '\u{200c}'
+            | '\u{3164}' | '\u{ffa0}'
+            | '\u{2061}'..='\u{2065}'
+            | '\u{206a}'..='\u{206f}'
+            | '\u{fff9}'..='\u{fffb}'
+            | '\u{e0100}'..='\u{e01ef}'
     )
 }
 
@@ -98,6 +129,12 @@ mod tests {
     #[test]
     fn reordering_and_hidden_characters_are_shown() {
         assert_eq!(clean("a\u{202e}b\u{e0041}".as_bytes()), "a<U+202E>b<U+E0041>");
+    }
+
+    #[test]
+    fn r33_who_has_to_see_what_is_hidden_sees_it() {
+        let hidden = "a\x1b[2J\u{9b}\r\u{202e}\u{200c}\tb\n".as_bytes();
+        assert_eq!(marked(hidden), "a<U+001B>[2J<U+009B><U+000D><U+202E><U+200C>\tb\n");
     }
 
     #[test]

@@ -16,6 +16,7 @@ use rustix::fs::{FileType, Stat};
 use sha2::{Digest, Sha256};
 
 use crate::beneath::Folder;
+use crate::changes;
 use crate::clean::is_invisible;
 use crate::import::{DEEPEST, Ended, Imported, Seal};
 use crate::manifest::{Item, Kind, hex, link_leaves, sha256};
@@ -25,7 +26,7 @@ use crate::rename::{self, Candidate};
 use crate::{Apart, Counts, Renamed, RunError, Summary};
 
 /// Larger files are not compared line by line.
-const LARGEST_TEXT: u64 = 4 << 20;
+pub(crate) const LARGEST_TEXT: u64 = 4 << 20;
 /// Of files that are not in the patch, this much is kept as an artifact: each, and all together.
 const LARGEST_KEPT: u64 = 16 << 20;
 const ALL_KEPT: u64 = 64 << 20;
@@ -41,6 +42,8 @@ pub(crate) struct Collected {
     pub(crate) patch: Vec<u8>,
     /// Artifacts that hold new content which is not in the patch.
     pub(crate) artifacts: Vec<String>,
+    /// Every difference, for who takes it over later.
+    pub(crate) changes: changes::Changes,
 }
 
 /// Compares `root` with what was taken in; `keep` stores an artifact and says its hash.
@@ -80,6 +83,7 @@ pub(crate) fn collect(
         writer.change(change)?;
     }
     let mut out = writer.end();
+    out.changes = changes.into_iter().map(told).collect();
     out.summary.refused = refused.end();
     let count = |names: &Vec<String>| u64::try_from(names.len()).unwrap_or(u64::MAX);
     let Summary { added, changed, deleted, renamed, .. } = &out.summary;
@@ -280,6 +284,16 @@ enum New {
     Link { target: OsString },
 }
 
+fn told(change: Change) -> (PathBuf, changes::Change) {
+    let new = change.new.map(|new| match new {
+        New::Link { target } => Item { kind: Kind::Link { target }, mode: 0o777 },
+        New::File { executable, size, sha256 } => {
+            Item { kind: Kind::File { size, sha256 }, mode: git_mode(executable) & 0o777 }
+        }
+    });
+    (change.path, changes::Change { old: change.old, new })
+}
+
 fn compare(
     folder: &Folder,
     taken: &Imported,
@@ -419,7 +433,7 @@ fn same(old: &Item, new: &New) -> bool {
 }
 
 /// The `.git` that a path is, or is inside. A hook or a filter planted there would run on the host, later.
-fn repository(path: &Path) -> Option<PathBuf> {
+pub(crate) fn repository(path: &Path) -> Option<PathBuf> {
     path.ancestors().filter(|p| p.file_name().is_some_and(is_git)).last().map(Path::to_owned)
 }
 
@@ -615,7 +629,8 @@ fn view(side: &Option<(u32, Vec<u8>)>) -> Option<Side<'_>> {
     side.as_ref().map(|(mode, bytes)| Side { mode: *mode, bytes })
 }
 
-fn git_mode(executable: bool) -> u32 {
+/// Git's mode of a file.
+pub(crate) fn git_mode(executable: bool) -> u32 {
     if executable { 0o100_755 } else { 0o100_644 }
 }
 

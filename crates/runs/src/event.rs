@@ -184,6 +184,13 @@ pub enum Event {
         artifacts: Vec<String>,
         /// SHA-256 of `changes.patch`.
         patch_sha256: String,
+        /// Every difference with the digests of both sides, as an artifact: what `runs apply` takes over. None where
+        /// there is none, and where the mask would have changed it. Since version 2.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        changes_artifact: Option<String>,
+        /// What was taken in, as an artifact, beside such a list. Since version 2.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        base_artifact: Option<String>,
     },
     /// The last line of a complete record.
     RunEnd {

@@ -18,6 +18,7 @@ use std::time::{Duration, SystemTime};
 
 use serde::Serialize;
 
+use crate::apply;
 use crate::beneath::Folder;
 use crate::hold::Hold;
 use crate::quote::in_text;
@@ -92,6 +93,15 @@ pub fn gc(store: &Path, keep: Duration, max_bytes: u64, dry_run: bool) -> Result
         let Some(id) = name.to_str().and_then(|n| RunId::parse(n).ok()) else { continue };
         match Hold::idle(&store.join(id.as_str())) {
             Ok(Some(hold)) => {
+                match apply::interrupted(&store.join(id.as_str()), dry_run) {
+                    Ok(None) => {}
+                    Ok(Some(said)) => cleared.notes.push(format!("{id}: {said}")),
+                    Err(e) => {
+                        // What would bring it to its end stays.
+                        cleared.tried(&name, Err(e));
+                        continue;
+                    }
+                }
                 if !dry_run {
                     cleared
                         .tried(&name, folder.folder(Path::new(&name)).and_then(|run| remove_private(&run)));

@@ -10,6 +10,7 @@ use std::io::{self, ErrorKind};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::time::Duration;
 
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, fstat};
 use rustix::io::Errno;
@@ -51,6 +52,18 @@ impl Hold {
         Ok(Hold(fd))
     }
 
+    /// The same with patience: somebody who lists the runs holds each for a moment; after a kill the forker does until
+    /// all is gone.
+    pub(crate) fn soon_idle(dir: &Path) -> io::Result<Option<Hold>> {
+        for _ in 1..TRIES {
+            match Hold::idle(dir)? {
+                None => std::thread::sleep(APART),
+                hold => return Ok(hold),
+            }
+        }
+        Hold::idle(dir)
+    }
+
     /// Takes the folder of a run that nobody works on; none when somebody does.
     pub(crate) fn idle(dir: &Path) -> io::Result<Option<Hold>> {
         let fd = open(dir)?;
@@ -63,6 +76,10 @@ impl Hold {
         }
     }
 }
+
+/// How often, and how long apart, a folder is tried that somebody only looks at, or whose last guests die.
+const TRIES: u32 = 100;
+const APART: Duration = Duration::from_millis(20);
 
 /// Whether the folder that was opened is the one that has this name now.
 fn is_at(fd: &OwnedFd, dir: &Path) -> io::Result<bool> {

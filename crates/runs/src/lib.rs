@@ -6,14 +6,17 @@
 //!
 //! Nothing runs that is not in the record first, and the record lies outside everything a tool can write.
 
+mod apply;
 mod archive;
 mod beneath;
 mod call;
 mod ceiling;
+mod changes;
 mod clean;
 mod collect;
 mod event;
 mod execute;
+mod export;
 mod gc;
 mod hold;
 mod id;
@@ -33,6 +36,7 @@ mod run;
 mod store;
 mod workspace;
 
+pub use apply::{Applied, ApplyError, Delivery, FileChange, Preview, Shape, Target, Warning, recorded_patch};
 #[doc(hidden)]
 pub use archive::fuzz as fuzz_archive;
 pub use beneath::read_beneath;
@@ -41,7 +45,7 @@ pub use call::{
     RunResult, Summary, Watch,
 };
 pub use ceiling::Waiting;
-pub use clean::clean;
+pub use clean::{clean, marked};
 pub use event::{Channel, Event, Resume, UnknownCall};
 pub use gc::{Cleared, Ended as EndedRun, Removed, gc};
 pub use id::{BadRunId, RunId};

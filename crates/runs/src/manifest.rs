@@ -44,40 +44,42 @@ pub(crate) fn digest(manifest: &Manifest) -> String {
 
 /// A manifest as a text: a line for each entry, its path last.
 pub(crate) fn written(manifest: &Manifest) -> Vec<u8> {
-    let mut text = String::new();
-    for (path, item) in manifest {
-        let (kind, size, more) = match &item.kind {
-            Kind::Folder => ("folder", 0, "-".to_owned()),
-            Kind::File { size, sha256 } => ("file", *size, sha256.clone()),
-            Kind::Link { target } => ("link", 0, coded(target.as_bytes())),
-        };
-        let path = coded(path.as_os_str().as_bytes());
-        text.push_str(&format!("{kind} {:o} {size} {more} {path}\n", item.mode));
-    }
-    text.into_bytes()
+    let lines = manifest.iter().map(|(path, item)| line(path, item) + "\n");
+    lines.collect::<String>().into_bytes()
+}
+
+/// An entry as a line.
+pub(crate) fn line(path: &Path, item: &Item) -> String {
+    let (kind, size, more) = match &item.kind {
+        Kind::Folder => ("folder", 0, "-".to_owned()),
+        Kind::File { size, sha256 } => ("file", *size, sha256.clone()),
+        Kind::Link { target } => ("link", 0, coded(target.as_bytes())),
+    };
+    format!("{kind} {:o} {size} {more} {}", item.mode, coded(path.as_os_str().as_bytes()))
 }
 
 /// Such a text read again; none when it is not one.
 pub(crate) fn read(text: &[u8]) -> Option<Manifest> {
-    let mut manifest = Manifest::new();
-    for line in std::str::from_utf8(text).ok()?.lines() {
-        let mut words = line.split(' ');
-        let mut word = || words.next();
-        let (kind, mode, size, more, path) = (word()?, word()?, word()?, word()?, word()?);
-        let kind = match kind {
-            "folder" => Kind::Folder,
-            "file" => Kind::File { size: size.parse().ok()?, sha256: more.to_owned() },
-            "link" => Kind::Link { target: OsString::from_vec(decoded(more)?) },
-            _ => return None,
-        };
-        let path = PathBuf::from(OsString::from_vec(decoded(path)?));
-        manifest.insert(path, Item { kind, mode: u32::from_str_radix(mode, 8).ok()? });
-    }
-    Some(manifest)
+    std::str::from_utf8(text).ok()?.lines().map(entry).collect()
+}
+
+/// Such a line read again.
+pub(crate) fn entry(line: &str) -> Option<(PathBuf, Item)> {
+    let mut words = line.split(' ');
+    let mut word = || words.next();
+    let (kind, mode, size, more, path) = (word()?, word()?, word()?, word()?, word()?);
+    let kind = match kind {
+        "folder" => Kind::Folder,
+        "file" => Kind::File { size: size.parse().ok()?, sha256: more.to_owned() },
+        "link" => Kind::Link { target: OsString::from_vec(decoded(more)?) },
+        _ => return None,
+    };
+    let path = PathBuf::from(OsString::from_vec(decoded(path)?));
+    Some((path, Item { kind, mode: u32::from_str_radix(mode, 8).ok()? }))
 }
 
 /// Any bytes as one word: what is no plain sign stands as `%` and two digits.
-fn coded(bytes: &[u8]) -> String {
+pub(crate) fn coded(bytes: &[u8]) -> String {
     let mut word = String::new();
     for b in bytes {
         match b {
@@ -88,7 +90,8 @@ fn coded(bytes: &[u8]) -> String {
     word
 }
 
-fn decoded(word: &str) -> Option<Vec<u8>> {
+/// Such a word as the bytes it was.
+pub(crate) fn decoded(word: &str) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
     let mut signs = word.bytes();
     while let Some(b) = signs.next() {

@@ -24,10 +24,7 @@ use crate::{Opening, Record, RunId, StoreError, store};
 const MOST_EVENTS: usize = 100_000;
 const MOST_BYTES: u64 = 256 << 20;
 /// Bytes of an artifact that are read back.
-const LARGEST: u64 = 64 << 20;
-/// How often, and how long apart, a folder is tried that somebody only looks at, or whose last guests die.
-const TRIES: u32 = 100;
-const APART: Duration = Duration::from_millis(20);
+const LARGEST: u64 = 256 << 20;
 
 /// Why a run does not go on.
 #[derive(Debug, thiserror::Error)]
@@ -204,18 +201,8 @@ impl Past {
 }
 
 fn hold(dir: &Path, id: &RunId) -> Result<Hold, ResumeError> {
-    for n in 0..TRIES {
-        if n > 0 {
-            // Somebody who lists the runs holds each for a moment; after a kill the forker does until all is gone.
-            std::thread::sleep(APART);
-        }
-        match Hold::idle(dir) {
-            Ok(Some(hold)) => return Ok(hold),
-            Ok(None) => {}
-            Err(e) => return Err(failed(dir)(e)),
-        }
-    }
-    Err(ResumeError::Running { id: id.to_string() })
+    let hold = Hold::soon_idle(dir).map_err(failed(dir))?;
+    hold.ok_or_else(|| ResumeError::Running { id: id.to_string() })
 }
 
 /// What the record knows, when all of it holds and it was cut off.
@@ -238,7 +225,8 @@ fn verified(folder: &Folder, id: &RunId) -> Result<Known, ResumeError> {
     }
 }
 
-fn artifact(run: &Folder, id: &str) -> Option<Vec<u8>> {
+/// An artifact, if it holds what its name says.
+pub(crate) fn artifact(run: &Folder, id: &str) -> Option<Vec<u8>> {
     if id.len() != 64 || !id.bytes().all(|b| b.is_ascii_hexdigit()) {
         return None;
     }

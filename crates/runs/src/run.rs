@@ -226,10 +226,13 @@ impl Run {
     }
 
     fn collect(&self) -> Result<Summary, RunError> {
-        let Changes { summary, patch, artifacts } =
+        let Changes { summary, patch, artifacts, list } =
             self.workspace.collect(&self.limits, &mut |bytes| self.record.artifact(bytes))?;
         let summary = summary.bounded();
         let patch_sha256 = self.record.patch(&patch)?;
+        let kept = |bytes: &[u8]| if list.is_empty() { Ok(None) } else { self.record.exact(bytes) };
+        let changes_artifact = kept(&list)?;
+        let base_artifact = kept(&self.workspace.manifest())?;
         self.record.append(&Event::Collect {
             added: summary.counts.added,
             changed: summary.counts.changed,
@@ -238,6 +241,8 @@ impl Run {
             refused: summary.refused.clone(),
             artifacts,
             patch_sha256,
+            changes_artifact,
+            base_artifact,
         })?;
         Ok(self.masked(summary))
     }
@@ -660,6 +665,7 @@ fn meta_of(id: &RunId, opening: &Opening<'_>) -> Map<String, Value> {
         "started": humantime::format_rfc3339_millis(SystemTime::now()).to_string(),
         "source": opening.source.map(|p| p.to_string_lossy()),
         "originals": opening.source.and_then(originals),
+        "folder": opening.source.filter(|source| source.is_dir()).and_then(originals),
         "boot": resume::boot(),
         "asked": {
             "tier": isolation.tier,

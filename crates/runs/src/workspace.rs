@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::beneath::Folder;
 use crate::import::{History, Imported, Progress, Repository, import};
 use crate::manifest::{self, Kind, Manifest, digest};
-use crate::{RunError, Summary, collect};
+use crate::{RunError, Summary, changes, collect};
 
 /// What a file system gives out at once, on nearly every one.
 const BLOCK: u64 = 4096;
@@ -29,6 +29,8 @@ pub struct Changes {
     pub patch: Vec<u8>,
     /// Artifacts that hold new content which cannot stand in the patch.
     pub artifacts: Vec<String>,
+    /// Every difference with the digests of both sides, as a text.
+    pub list: Vec<u8>,
 }
 
 impl Workspace {
@@ -77,8 +79,8 @@ impl Workspace {
         Workspace { root: root.to_owned(), taken }
     }
 
-    /// What was taken in, as a text from which [`Workspace::again`] can be had.
-    pub(crate) fn manifest(&self) -> Vec<u8> {
+    /// What was taken in, as a text: a line for each entry.
+    pub fn manifest(&self) -> Vec<u8> {
         manifest::written(&self.taken.manifest)
     }
 
@@ -133,7 +135,8 @@ impl Workspace {
         keep: &mut dyn FnMut(&[u8]) -> Result<String, RunError>,
     ) -> Result<Changes, RunError> {
         let done = collect::collect(&self.root, &self.taken, limits, keep)?;
-        Ok(Changes { summary: done.summary, patch: done.patch, artifacts: done.artifacts })
+        let list = changes::written(&done.changes);
+        Ok(Changes { summary: done.summary, patch: done.patch, artifacts: done.artifacts, list })
     }
 }
 

@@ -1,7 +1,9 @@
 //! One file per command.
 
+pub(crate) mod apply;
 pub(crate) mod doctor;
 pub(crate) mod exec;
+pub(crate) mod export;
 pub(crate) mod guild;
 pub(crate) mod prove;
 pub(crate) mod resume;

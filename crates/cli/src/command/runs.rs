@@ -1,4 +1,4 @@
-//! `oubliette runs list|show|verify|gc`; `resume` has a file of its own.
+//! `oubliette runs list|show|verify|gc`; `apply`, `export` and `resume` have files of their own.
 
 use std::process::ExitCode;
 
@@ -14,12 +14,14 @@ pub(crate) fn runs(args: &Runs) -> anyhow::Result<ExitCode> {
         Runs::List(store) => list(store),
         Runs::Show { id, store } => show(id, store),
         Runs::Verify { id, store } => verify(id, store),
+        Runs::Apply(args) => super::apply::apply(args),
+        Runs::Export(args) => super::export::export(args),
         Runs::Resume(args) => super::resume::resume(args),
         Runs::Gc { dry_run, store } => gc(*dry_run, store),
     }
 }
 
-fn folder(store: &Store) -> anyhow::Result<std::path::PathBuf> {
+pub(crate) fn folder(store: &Store) -> anyhow::Result<std::path::PathBuf> {
     Ok(deploy::read(store.config.as_deref(), store.data.as_deref())?.store)
 }
 

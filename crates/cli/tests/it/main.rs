@@ -5,6 +5,7 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot go on fails")]
 
 mod absent;
+mod apply;
 mod bounds;
 mod cases;
 mod endpoint;

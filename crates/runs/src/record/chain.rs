@@ -211,7 +211,9 @@ impl Check<'_> {
             }
             "collect" => {
                 self.patch = Some((number, text("patch_sha256").unwrap_or("").to_owned()));
-                self.artifacts(at, event.get("artifacts"));
+                for key in ["artifacts", "changes_artifact", "base_artifact"] {
+                    self.artifacts(at, event.get(key));
+                }
             }
             "tool_result" => self.artifacts(at, event.get("text_artifact")),
             "request" | "response" => self.artifacts(at, event.get("body_sha256")),

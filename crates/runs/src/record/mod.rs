@@ -184,6 +184,15 @@ impl Record {
         artifact::keep(&self.dir, &self.mask.bytes(bytes), self.largest)
     }
 
+    /// Keeps bytes as an artifact whole and as they are; none when the mask would change them.
+    ///
+    /// # Errors
+    /// [`RunError::Io`].
+    pub(crate) fn exact(&self, bytes: &[u8]) -> Result<Option<String>, RunError> {
+        let masked = self.mask.bytes(bytes) != bytes;
+        if masked { Ok(None) } else { artifact::keep(&self.dir, bytes, u64::MAX).map(Some) }
+    }
+
     /// The hash under which a record with this mask and bound keeps these bytes.
     pub(crate) fn name_of(mask: &Mask, largest: u64, bytes: &[u8]) -> String {
         sha256(&artifact::fitted(&mask.bytes(bytes), largest))
@@ -289,7 +298,7 @@ fn masked(mask: &Mask, value: Value) -> Value {
 }
 
 /// Fields that no guest, model or caller fills with words of their own.
-const STRUCTURE: [&str; 10] = [
+const STRUCTURE: [&str; 12] = [
     "type",
     "stop",
     "run_id",
@@ -299,6 +308,8 @@ const STRUCTURE: [&str; 10] = [
     "patch_sha256",
     "stdin_artifact",
     "manifest_artifact",
+    "changes_artifact",
+    "base_artifact",
     "text_artifact",
 ];
 

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test may fail; so may what it stands on")]
 
+mod apply;
 mod archives;
 mod gc;
 mod history;

@@ -41,6 +41,8 @@ impl Written {
                 refused,
                 artifacts,
                 patch_sha256,
+                changes_artifact: None,
+                base_artifact: None,
             })
             .unwrap();
         w.end();

@@ -21,6 +21,7 @@ mod sums;
 mod teardown;
 mod terminal;
 mod told;
+mod usual;
 mod view;
 mod walls;
 

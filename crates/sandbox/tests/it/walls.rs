@@ -84,6 +84,21 @@ for n in (0x5412,0x100005412,0x541c,0x541d):
     assert_eq!(ran.out, "-1 1\n".repeat(4), "{}", ran.err);
 }
 
+/// Extents of ext4 are exchanged without a stamp of it, and who looks for changes would miss one.
+#[test]
+fn a_file_gets_no_other_content_without_a_stamp() {
+    for tier in [Tier::Namespace, Tier::Confined] {
+        let inside = Inside::new(tier);
+        let program = "import fcntl,os,struct
+a,b=(os.open(n,os.O_RDWR|os.O_CREAT) for n in 'ab')
+os.write(a,b'A'*8192); os.write(b,b'B'*8192)
+try: fcntl.ioctl(a,0xc028660f,struct.pack('IIQQQQ',0,b,0,0,2,0)); print('exchanged')
+except OSError as e: print(e.errno)";
+        let ran = inside.python(program);
+        assert_eq!(ran.out, "1\n", "{tier}: {}", ran.err);
+    }
+}
+
 /// While no program runs, what is left is ours, sealed before any guest came: the kernel gives the files of such a
 /// process to root, which is how one sees from outside that nobody of the same id may trace it (bug class D-10).
 #[test]

@@ -191,6 +191,8 @@ pub enum Event {
         /// What was taken in, as an artifact, beside such a list. Since version 2.
         #[serde(skip_serializing_if = "Option::is_none")]
         base_artifact: Option<String>,
+        /// Microseconds that the comparison took.
+        took_us: u64,
     },
     /// The last line of a complete record.
     RunEnd {

@@ -19,6 +19,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
 
 use policy::Limits;
 
@@ -52,6 +53,8 @@ pub(crate) struct Imported {
     pub(crate) unpacked: Option<PathBuf>,
     /// What its git repository has become.
     pub(crate) repository: Option<Repository>,
+    /// How long it took.
+    pub(crate) took: Duration,
     /// By what each copy is known to be untouched; and when the import was over, where that proves anything.
     pub(crate) seals: BTreeMap<PathBuf, Seal>,
     pub(crate) ended: Option<Ended>,
@@ -68,9 +71,11 @@ pub(crate) fn import(
     history: History,
     progress: Progress<'_>,
 ) -> Result<Imported, RunError> {
+    let begun = Instant::now();
+    let timed = |taken: Imported| Imported { took: begun.elapsed(), ..taken };
     let format = source.filter(|path| path.is_file()).and_then(Format::of);
     let (Some(archive), Some(format)) = (source, format) else {
-        return made(into, || fill(source, into, Some(store), limits, owner, history, progress));
+        return made(into, || fill(source, into, Some(store), limits, owner, history, progress)).map(timed);
     };
     let originals = into.with_file_name("originals");
     made(&originals, || {
@@ -83,7 +88,7 @@ pub(crate) fn import(
         let mut taken = made(into, || fill(Some(&originals), into, None, limits, owner, history, progress))?;
         taken.notes.splice(0..0, notes);
         taken.unpacked = Some(originals.clone());
-        Ok(taken)
+        Ok(timed(taken))
     })
 }
 
@@ -168,6 +173,12 @@ fn fill(
     to.settle(&like, mode, owner).map_err(RunError::io("set the mode of", into))?;
     taken.ended = Ended::now(&to);
     Ok(taken)
+}
+
+/// Reads any bytes as git's list of files.
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) fn read_index(bytes: &[u8]) {
+    drop(index::Known::read(bytes));
 }
 
 fn refuse_inside_store(real: &Path, store: &Path) -> Result<(), RunError> {

@@ -17,6 +17,8 @@ mod collect;
 mod event;
 mod execute;
 mod export;
+#[cfg(any(test, feature = "fuzz"))]
+pub mod fuzz;
 mod gc;
 mod hold;
 mod id;
@@ -37,8 +39,6 @@ mod store;
 mod workspace;
 
 pub use apply::{Applied, ApplyError, Delivery, FileChange, Preview, Shape, Target, Warning, recorded_patch};
-#[doc(hidden)]
-pub use archive::fuzz as fuzz_archive;
 pub use beneath::read_beneath;
 pub use call::{
     Apart, Code, Counts, Done, Executed, FileCall, ModuleUse, Opening, ProgramCall, Renamed, RunError,

@@ -226,8 +226,10 @@ impl Run {
     }
 
     fn collect(&self) -> Result<Summary, RunError> {
+        let begun = Instant::now();
         let Changes { summary, patch, artifacts, list } =
             self.workspace.collect(&self.limits, &mut |bytes| self.record.artifact(bytes))?;
+        let took_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
         let summary = summary.bounded();
         let patch_sha256 = self.record.patch(&patch)?;
         let kept = |bytes: &[u8]| if list.is_empty() { Ok(None) } else { self.record.exact(bytes) };
@@ -243,6 +245,7 @@ impl Run {
             patch_sha256,
             changes_artifact,
             base_artifact,
+            took_us,
         })?;
         Ok(self.masked(summary))
     }

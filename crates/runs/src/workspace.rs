@@ -121,6 +121,7 @@ impl Workspace {
             "bytes": self.taken.bytes,
             "sha256": sum,
             "repository": self.taken.repository,
+            "took_us": u64::try_from(self.taken.took.as_micros()).unwrap_or(u64::MAX),
             "notes": self.taken.notes,
         })
     }

@@ -82,17 +82,8 @@ pub(crate) fn unpack(
     Ok(out.end())
 }
 
-/// Reads `bytes` as every format and unpacks what they say into `into`; for fuzzing.
-#[doc(hidden)]
-pub fn fuzz(bytes: &[u8], into: &Path) {
-    let limits = Limits { disk: 1 << 20, files: 64, ..Limits::default() };
-    for (name, format) in [("tar", Format::Tar), ("gz", Format::TarGzip), ("zip", Format::Zip)] {
-        let (archive, folder) = (into.join("archive"), into.join(name));
-        if std::fs::write(&archive, bytes).is_err() || std::fs::create_dir(&folder).is_err() {
-            continue;
-        }
-        if let Ok(file) = File::open(&archive) {
-            unpack(&archive, format, file, &folder, &limits, &|_, _| true).ok();
-        }
-    }
+/// Where a name of an archive leads, if anywhere.
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) fn beneath(name: &[u8]) -> Option<std::path::PathBuf> {
+    unpack::beneath(name).ok()
 }

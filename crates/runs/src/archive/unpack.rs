@@ -11,6 +11,7 @@ use std::time::SystemTime;
 use policy::Limits;
 
 use crate::beneath::Folder;
+use crate::clean::{clean, cut};
 use crate::import::{DEEPEST, MOST_NOTES, Progress};
 use crate::quote::in_text;
 
@@ -39,7 +40,7 @@ pub(super) fn entry(name: &[u8], why: impl std::fmt::Display) -> Refused {
 
 /// What cannot be read is the archive's fault, whatever it is.
 pub(super) fn unread(e: &io::Error) -> Refused {
-    Refused::Archive(format!("it cannot be read: {e}"))
+    Refused::Archive(broken(e))
 }
 
 /// The folder that is filled.
@@ -290,7 +291,7 @@ fn in_the_way(name: &[u8], e: &io::Error) -> Refused {
     entry(name, e)
 }
 
-/// A decoder's word.
+/// A decoder's word, which may hold what it could not read.
 pub(super) fn broken(e: &io::Error) -> String {
-    format!("it cannot be read: {e}")
+    format!("it cannot be read: {}", cut(&clean(e.to_string().as_bytes()).replace('\n', " "), 200))
 }

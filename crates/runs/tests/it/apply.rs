@@ -54,6 +54,7 @@ impl Rig {
                 patch_sha256,
                 changes_artifact,
                 base_artifact: Some(record.artifact(&workspace.manifest()).unwrap()),
+                took_us: 0,
             })
             .unwrap();
         let chain_head = record.end(StopReason::Finished, "", None).unwrap();

@@ -43,6 +43,7 @@ impl Written {
                 patch_sha256,
                 changes_artifact: None,
                 base_artifact: None,
+                took_us: 0,
             })
             .unwrap();
         w.end();

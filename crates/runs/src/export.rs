@@ -92,25 +92,15 @@ fn header(
         name.push(b'/');
     }
     let target = target.as_bytes();
-    let mut more = Vec::new();
-    let plain = |bytes: &[u8]| bytes.len() <= SHORT && bytes.is_ascii();
-    if !plain(&name) || !plain(target) {
-        if std::str::from_utf8(&name).is_err() || std::str::from_utf8(target).is_err() {
-            record(&mut more, b"hdrcharset", b"BINARY");
+    // As GNU tar writes them: any bytes of any length, which the standard's own way cannot say.
+    for (kind, text) in [(b'K', target), (b'L', name.as_slice())] {
+        if text.len() > SHORT {
+            let size = u64::try_from(text.len() + 1).unwrap_or(u64::MAX);
+            out.write_all(&block(b"././@LongLink", 0o644, kind, size, b""))?;
+            out.write_all(text)?;
+            out.write_all(&[0])?;
+            pad(out, size)?;
         }
-        record(&mut more, b"path", &name);
-        if !target.is_empty() {
-            record(&mut more, b"linkpath", target);
-        }
-    }
-    if size > LARGEST_PLAIN {
-        record(&mut more, b"size", size.to_string().as_bytes());
-    }
-    if !more.is_empty() {
-        let size = u64::try_from(more.len()).unwrap_or(u64::MAX);
-        out.write_all(&block(b"more", 0o644, b'x', size, b""))?;
-        out.write_all(&more)?;
-        pad(out, size)?;
     }
     let mode = match kind {
         b'0' if item.mode & 0o100 == 0 => 0o644,
@@ -118,19 +108,7 @@ fn header(
         _ => 0o755,
     };
     let short = |bytes: &[u8]| bytes.get(..SHORT).unwrap_or(bytes).to_vec();
-    out.write_all(&block(&short(&name), mode, kind, size.min(LARGEST_PLAIN), &short(target)))
-}
-
-/// `length key=value`, where the length counts itself.
-fn record(into: &mut Vec<u8>, key: &[u8], value: &[u8]) {
-    let rest = key.len() + value.len() + 3;
-    let mut length = rest;
-    while rest + length.to_string().len() != length {
-        length = rest + length.to_string().len();
-    }
-    for part in [length.to_string().as_bytes(), b" ", key, b"=", value, b"\n"] {
-        into.extend_from_slice(part);
-    }
+    out.write_all(&block(&short(&name), mode, kind, size, &short(target)))
 }
 
 fn block(name: &[u8], mode: u32, kind: u8, size: u64, target: &[u8]) -> [u8; BLOCK] {
@@ -144,12 +122,17 @@ fn block(name: &[u8], mode: u32, kind: u8, size: u64, target: &[u8]) -> [u8; BLO
     put(100, format!("{mode:07o}\0").as_bytes());
     put(108, b"0000000\0");
     put(116, b"0000000\0");
-    put(124, format!("{size:011o}\0").as_bytes());
+    if size > LARGEST_PLAIN {
+        put(124, &[0x80, 0, 0, 0]);
+        put(128, &size.to_be_bytes());
+    } else {
+        put(124, format!("{size:011o}\0").as_bytes());
+    }
     put(136, b"00000000000\0");
     put(148, b"        ");
     put(156, &[kind]);
     put(157, target);
-    put(257, b"ustar\x0000");
+    put(257, b"ustar  \0");
     put(329, b"0000000\0");
     put(337, b"0000000\0");
     let sum: u32 = block.iter().map(|b| u32::from(*b)).sum();

@@ -186,8 +186,6 @@ const RULES: &[Rule] = &[
             ".junie/",
             ".augment/",
             ".trae/",
-            ".qwen/",
-            "QWEN.md",
             ".agents/",
             ".github/copilot-instructions.md",
             ".github/instructions/",

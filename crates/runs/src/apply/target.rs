@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs::Metadata;
 use std::io::{self, ErrorKind, Read};
+use std::ops::Bound;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -69,7 +70,14 @@ pub(crate) fn look(target: &Folder, work: &Folder, changes: &Changes) -> io::Res
     let mut as_made = true;
     for (path, change) in changes {
         let now = now(target, path)?;
-        as_made = as_made && is(target, path, &now, change.new.as_ref())?;
+        // What was in a folder is gone where the file stands that took its place, and the other way round.
+        let gone = change.new.is_none()
+            && match now {
+                Now::Odd(_) => look.covers(path),
+                Now::Folder(_) => look.fills(path),
+                Now::Absent | Now::File(_) | Now::Link(..) => false,
+            };
+        as_made = as_made && (gone || is(target, path, &now, change.new.as_ref())?);
         let fits = match (&change.old, &now) {
             // A folder of files that all go may make room for one.
             (None, Now::Folder(_)) => true,
@@ -125,6 +133,20 @@ impl Look<'_> {
         path.ancestors().skip(1).any(|above| {
             self.changes.get(above).is_some_and(|change| change.old.is_some() && change.new.is_none())
         })
+    }
+
+    /// Whether something above the path comes by this change.
+    fn covers(&self, path: &Path) -> bool {
+        path.ancestors()
+            .skip(1)
+            .any(|above| self.changes.get(above).is_some_and(|change| change.new.is_some()))
+    }
+
+    /// Whether something beneath the path comes by this change.
+    fn fills(&self, path: &Path) -> bool {
+        let behind = self.changes.range::<Path, _>((Bound::Excluded(path), Bound::Unbounded));
+        let mut beneath = behind.take_while(|(inner, _)| inner.starts_with(path));
+        beneath.any(|(_, change)| change.new.is_some())
     }
 
     fn step(&mut self, path: &Path, now: Now, steps: &mut BTreeMap<PathBuf, Step>) -> io::Result<()> {

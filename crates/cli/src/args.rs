@@ -217,6 +217,9 @@ pub(crate) struct Apply {
     /// The folder to change, in place of the one that the run had taken in.
     #[arg(long, value_name = "DIR")]
     pub(crate) to: Option<PathBuf>,
+    /// Make it a commit on a new branch of that folder's git repository; files and index stay as they are.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) to_branch: Option<runs::BranchName>,
     /// Do not ask.
     #[arg(long, short)]
     pub(crate) yes: bool,

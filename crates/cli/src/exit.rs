@@ -65,7 +65,12 @@ impl Exit {
             Some(ApplyError::Broken { .. } | ApplyError::Cannot { .. } | ApplyError::Changed { .. }) => {
                 return Exit::Refused;
             }
-            Some(ApplyError::Cancelled | ApplyError::Stuck { .. } | ApplyError::Io { .. }) => {
+            Some(
+                ApplyError::Cancelled
+                | ApplyError::Stuck { .. }
+                | ApplyError::Git { .. }
+                | ApplyError::Io { .. },
+            ) => {
                 return Exit::Infrastructure;
             }
             Some(ApplyError::Store(store)) => Some(store),

@@ -37,6 +37,23 @@ pub fn marked(bytes: &[u8]) -> String {
     out
 }
 
+/// A JSON text with the same values, in which everything that could drive a terminal, turn text around or hide in it
+/// stands as an escape (`\\u202e`).
+pub fn in_json(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c != '\n' && (c.is_control() || is_invisible(c) || is_hidden(c)) {
+            // Only inside a string can one stand.
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                out.push_str(&format!("\\u{unit:04x}"));
+            }
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
+
 /// Characters that reorder text or that a reader cannot see, while a model can.
 pub(crate) fn is_invisible(c: char) -> bool {
     matches!(
@@ -135,6 +152,17 @@ mod tests {
     fn r33_who_has_to_see_what_is_hidden_sees_it() {
         let hidden = "a\x1b[2J\u{9b}\r\u{202e}\u{200c}\tb\n".as_bytes();
         assert_eq!(marked(hidden), "a<U+001B>[2J<U+009B><U+000D><U+202E><U+200C>\tb\n");
+    }
+
+    #[test]
+    fn r33_json_for_a_terminal_has_the_same_values() {
+        let odd = "a\x7f\u{9b}\u{202e}\u{e0041}\u{200d}\n\x1bé";
+        let text = in_json(&serde_json::to_string_pretty(&[odd]).unwrap());
+        assert!(
+            !text.chars().any(|c| c != '\n' && (c.is_control() || is_invisible(c) || is_hidden(c))),
+            "{text}"
+        );
+        assert_eq!(serde_json::from_str::<Vec<String>>(&text).unwrap(), [odd]);
     }
 
     #[test]

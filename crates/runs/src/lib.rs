@@ -38,14 +38,17 @@ mod run;
 mod store;
 mod workspace;
 
-pub use apply::{Applied, ApplyError, Delivery, FileChange, Preview, Shape, Target, Warning, recorded_patch};
+pub use apply::{
+    Applied, ApplyError, BadBranchName, BranchName, Branched, Delivery, FileChange, Preview, Shape, Target,
+    Warning, recorded_patch,
+};
 pub use beneath::read_beneath;
 pub use call::{
     Apart, Code, Counts, Done, Executed, FileCall, ModuleUse, Opening, ProgramCall, Renamed, RunError,
     RunResult, Summary, Watch,
 };
 pub use ceiling::Waiting;
-pub use clean::{clean, marked};
+pub use clean::{clean, in_json, marked};
 pub use event::{Channel, Event, Resume, UnknownCall};
 pub use gc::{Cleared, Ended as EndedRun, Removed, gc};
 pub use id::{BadRunId, RunId};

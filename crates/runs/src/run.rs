@@ -669,6 +669,7 @@ fn meta_of(id: &RunId, opening: &Opening<'_>) -> Map<String, Value> {
         "source": opening.source.map(|p| p.to_string_lossy()),
         "originals": opening.source.and_then(originals),
         "folder": opening.source.filter(|source| source.is_dir()).and_then(originals),
+        "head": opening.source.and_then(crate::apply::head),
         "boot": resume::boot(),
         "asked": {
             "tier": isolation.tier,

@@ -28,10 +28,20 @@ pub(crate) fn apply(args: &Apply) -> anyhow::Result<ExitCode> {
     if !args.store.json {
         show(&preview, args.full);
     }
-    if preview.files.is_empty() || preview.already || args.dry_run {
+    // What is in the files already may still want a branch.
+    let done = preview.already && args.to_branch.is_none();
+    if preview.files.is_empty() || done || args.dry_run {
         return told(args, &preview, &json!(null), end(&preview));
     }
     agreed(args, &preview)?;
+    if let Some(name) = &args.to_branch {
+        let made = delivery.branch(&target, name)?;
+        for note in &made.notes {
+            render::note(&format!("oubliette: {}", render::shown(note)));
+        }
+        let said = format!("branch {}: commit {} on {}", made.branch, made.commit, made.base);
+        return told(args, &preview, &json!(made), &said);
+    }
     take(args, &delivery, &target, &preview)
 }
 
@@ -95,7 +105,12 @@ fn agreed(args: &Apply, preview: &Preview) -> anyhow::Result<()> {
         ));
     }
     let word = if grave { WORD } else { "yes" };
-    write!(io::stderr(), "take it over to {}? type `{word}`: ", preview.target.display())?;
+    let to = match &args.to_branch {
+        Some(_) => "a new branch of ",
+        None => "",
+    };
+    let target = render::shown(&preview.target.to_string_lossy());
+    write!(io::stderr(), "take it over to {to}{target}? type `{word}`: ")?;
     io::stderr().flush()?;
     let mut answer = String::new();
     io::stdin().lock().read_line(&mut answer)?;

@@ -7,6 +7,7 @@
 mod absent;
 mod apply;
 mod bounds;
+mod branch;
 mod cases;
 mod endpoint;
 mod ends;

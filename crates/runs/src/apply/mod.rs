@@ -9,6 +9,8 @@
 //! What the run left is as hostile as ever: it is read by descriptor, through no link, and counts only where its
 //! digest is the one that the record holds. Nothing of it is started or interpreted.
 
+mod branch;
+mod git;
 mod journal;
 mod later;
 mod swap;
@@ -24,6 +26,8 @@ use std::time::{Duration, SystemTime};
 use serde::Serialize;
 use serde_json::Value;
 
+pub(crate) use self::branch::head;
+pub use self::branch::{BadBranchName, BranchName, Branched};
 use self::journal::{Journal, Phase};
 pub use self::later::Warning;
 use self::swap::{Failed, Swap, id};
@@ -99,6 +103,14 @@ pub enum ApplyError {
     /// The caller ended it; everything is as before.
     #[error("cancelled; everything is as it was before")]
     Cancelled,
+    /// Git did not do its part; no branch was made.
+    #[error("no branch was made: git could not {doing}: {said}")]
+    Git {
+        /// What was tried.
+        doing: &'static str,
+        /// Its own word.
+        said: String,
+    },
     /// It failed half way and could not be taken back.
     #[error("it could not be done, and some of it could not be taken back either; `oubliette runs gc` tries that again:\n  {}", left.join("\n  "))]
     Stuck {

@@ -25,11 +25,14 @@ fn main() -> ExitCode {
     let host = first.filter(|word| command::has_sandboxes(word)).map(|_| runs::Host::fork());
     let args = match Args::try_parse() {
         Ok(args) => args,
-        // Help and version are no errors; everything else is one of usage.
+        // Help and version are no errors; everything else is one of usage, and may quote what somebody else has typed.
+        Err(e) if e.use_stderr() => {
+            render::note(e.render().to_string().trim_end());
+            return Exit::Usage.into();
+        }
         Err(e) => {
-            let code = if e.use_stderr() { Exit::Usage } else { Exit::Done };
             return match e.print() {
-                Ok(()) => code.into(),
+                Ok(()) => Exit::Done.into(),
                 Err(_) => Exit::Infrastructure.into(),
             };
         }

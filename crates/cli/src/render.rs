@@ -1,24 +1,33 @@
-//! What a person reads: plain lines, cleaned of anything that could drive a terminal.
+//! What a person reads: plain lines, cleaned of anything that could drive a terminal, here and in no other place. Every
+//! text that leaves the program passes [`line`], [`note`] or [`json`], whoever it comes from; a test holds that nobody
+//! else writes.
 
 use std::io::{self, IsTerminal, Write};
 
-use runs::{LayerState, Report, RunResult, clean};
+use runs::{LayerState, Report, RunResult, clean, in_json};
 use serde_json::Value;
 
 /// A line on standard output. A closed pipe is no error of ours.
 pub(crate) fn line(text: &str) {
-    writeln!(io::stdout(), "{text}").ok();
+    writeln!(io::stdout(), "{}", shown(text)).ok();
 }
 
 /// A line on standard error.
 pub(crate) fn note(text: &str) {
-    writeln!(io::stderr(), "{text}").ok();
+    writeln!(io::stderr(), "{}", shown(text)).ok();
 }
 
-/// JSON on standard output.
+/// JSON on standard output. What JSON itself leaves as it is, and a terminal does not, stands as an escape: the values
+/// are the same.
 pub(crate) fn json(value: &impl serde::Serialize) -> anyhow::Result<()> {
-    line(&serde_json::to_string_pretty(value)?);
+    writeln!(io::stdout(), "{}", in_json(&serde_json::to_string_pretty(value)?)).ok();
     Ok(())
+}
+
+/// A text that has been cleaned already, exactly as it is: the output of a command.
+pub(crate) fn output(out: &mut dyn Write, text: &str) {
+    // The reader may have gone: the exit code still tells.
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).ok();
 }
 
 /// A guest's text as it may be shown.

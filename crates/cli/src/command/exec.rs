@@ -1,6 +1,6 @@
 //! `oubliette exec`: one command, one sandbox, the guest's own exit code.
 
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -151,9 +151,8 @@ fn show(args: &Exec, executed: &Executed, result: &RunResult) -> anyhow::Result<
     if args.json {
         return render::json(&serde_json::json!({ "run": result, "executed": executed }));
     }
-    // The reader may have gone: the exit code still tells.
-    io::stdout().write_all(executed.stdout.as_bytes()).and_then(|()| io::stdout().flush()).ok();
-    io::stderr().write_all(executed.stderr.as_bytes()).ok();
+    render::output(&mut io::stdout(), &executed.stdout);
+    render::output(&mut io::stderr(), &executed.stderr);
     let struck = struck(executed.outcome.stopped_by);
     if !struck.is_empty() {
         render::note(&format!("oubliette: {struck}; run {}", result.run_id));

@@ -26,6 +26,7 @@ mod records;
 mod resume;
 mod roles;
 mod secrets;
+mod terminal;
 mod tidy;
 mod tiers;
 mod workspace;

@@ -151,6 +151,26 @@ fn code_without_guarantees_is_in_one_file() {
     }
 }
 
+/// What reaches a person passes one place, which cleans it.
+#[test]
+fn nobody_but_render_writes_to_a_person() {
+    // `export` writes files for programs; a question is asked with its cleaned parts in place.
+    let may =
+        ["crates/cli/src/render.rs", "crates/cli/src/command/export.rs", "crates/cli/src/command/apply.rs"];
+    let writes = |line: &str| {
+        ["stdout()", "stderr()"].iter().any(|stream| line.contains(&format!("{stream}.lock")))
+            || line.contains("write!(io::")
+            || line.contains("writeln!(io::")
+            || line.contains("().write")
+    };
+    for path in files("crates/cli/src", ".rs") {
+        let name = told(&path);
+        for (n, line) in production(&path).lines().enumerate() {
+            assert!(!writes(line) || may.contains(&name.as_str()), "{name}:{}: {line}", n + 1);
+        }
+    }
+}
+
 #[test]
 fn nothing_is_left_over() {
     // Put together here, so that this file does not find itself.

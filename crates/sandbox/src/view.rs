@@ -8,7 +8,7 @@
 //! that a sandbox's unprivileged id needs no way through private folders), by the new process itself otherwise.
 
 use std::ffi::CString;
-use std::fs;
+use std::fs::{self, Metadata};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -106,16 +106,25 @@ pub(crate) struct Survey {
 impl Survey {
     pub(crate) fn of_host() -> Survey {
         // A merged /usr has links at the root; what they mean is attached under their name.
-        let real = |folder: &'static str| {
+        let there = |folder: &'static str| {
             move |name: &&'static str| {
-                let real = fs::canonicalize(Path::new(folder).join(name)).ok()?;
-                real.is_dir().then_some((*name, real))
+                let path = Path::new(folder).join(name);
+                match fs::symlink_metadata(&path).ok()? {
+                    meta if meta.is_dir() => Some((*name, path, meta)),
+                    meta if meta.is_symlink() => {
+                        let real = fs::canonicalize(&path).ok()?;
+                        let meta = fs::symlink_metadata(&real).ok()?;
+                        meta.is_dir().then_some((*name, real, meta))
+                    }
+                    _ => None,
+                }
             }
         };
-        let public = |(_, folder): &(&str, PathBuf)| is_public(folder);
+        let real = |(name, real, _)| (name, real);
+        let public = |(_, _, meta): &(&str, PathBuf, Metadata)| meta.mode() & 0o005 == 0o005;
         Survey {
-            programs: PROGRAMS.iter().filter_map(real("/")).collect(),
-            etc: ETC_FOLDERS.iter().filter_map(real("/etc")).filter(public).collect(),
+            programs: PROGRAMS.iter().filter_map(there("/")).map(real).collect(),
+            etc: ETC_FOLDERS.iter().filter_map(there("/etc")).filter(public).map(real).collect(),
             files: ETC_FILES.iter().filter_map(|name| Some((*name, public_file(name)?))).collect(),
         }
     }
@@ -129,7 +138,7 @@ fn public_file(name: &str) -> Option<Vec<u8>> {
     if !meta.is_file() || meta.mode() & 0o004 == 0 || meta.len() >= LARGEST {
         return None;
     }
-    // Room to see its end as well, and bounded whatever is written to it meanwhile.
+    // Room to see its end, and bounded whatever is written to it meanwhile.
     let mut bytes = Vec::with_capacity(usize::try_from(meta.len()).unwrap_or(0) + 64);
     file.take(LARGEST).read_to_end(&mut bytes).ok()?;
     Some(bytes)
@@ -305,10 +314,6 @@ fn devices() -> io::Result<Vec<(&'static str, OwnedFd)>> {
             Ok((name, sys::detached_tree(&c)?))
         })
         .collect()
-}
-
-fn is_public(folder: &Path) -> bool {
-    fs::metadata(folder).is_ok_and(|m| m.mode() & 0o005 == 0o005)
 }
 
 /// The place a root-level link of a folder means, if it stays in the folder.

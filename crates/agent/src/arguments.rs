@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use crate::tools::{Action, schema};
 
 /// Longest path that is looked at, bytes.
-const MAX_PATH: usize = 4096;
+pub(crate) const MAX_PATH: usize = 4096;
 
 /// A call whose arguments fit.
 #[derive(Clone, Debug, PartialEq)]
@@ -110,8 +110,11 @@ fn unwrap_argv(tool: Tool, object: &mut Map<String, Value>, repairs: &mut Vec<St
         Tool::ReadFile
         | Tool::WriteFile
         | Tool::EditFile
+        | Tool::ApplyPatch
         | Tool::ListDir
+        | Tool::Glob
         | Tool::Search
+        | Tool::ReadArtifact
         | Tool::Agent
         | Tool::Finish => {}
     }
@@ -127,6 +130,8 @@ fn alias(tool: Tool, key: &str) -> Option<&'static str> {
         (Tool::EditFile, "old_string") => Some("old"),
         (Tool::EditFile, "new_string") => Some("new"),
         (Tool::EditFile, "replace_all") => Some("all"),
+        (Tool::ApplyPatch, "input" | "diff") => Some("patch"),
+        (Tool::ReadArtifact, "artifact" | "artifact_id") => Some("id"),
         _ => None,
     }
 }
@@ -196,8 +201,11 @@ fn typed(tool: Tool, value: &Value) -> Result<Action, String> {
         Tool::ReadFile => Action::ReadFile(to(value)?),
         Tool::WriteFile => Action::WriteFile(to(value)?),
         Tool::EditFile => Action::EditFile(to(value)?),
+        Tool::ApplyPatch => Action::ApplyPatch(to(value)?),
         Tool::ListDir => Action::ListDir(to(value)?),
+        Tool::Glob => Action::Glob(to(value)?),
         Tool::Search => Action::Search(to(value)?),
+        Tool::ReadArtifact => Action::ReadArtifact(to(value)?),
         Tool::Agent => Action::Agent(to(value)?),
         Tool::Finish => Action::Finish(to(value)?),
     })
@@ -232,11 +240,16 @@ fn limits(action: &Action) -> Result<(), String> {
         Action::WriteFile(a) => path("path", &a.path),
         Action::EditFile(a) => path("path", &a.path),
         Action::ListDir(a) => a.path.as_deref().map_or(Ok(()), |p| path("path", p)),
+        Action::ApplyPatch(a) => a.check(),
+        Action::Glob(a) => {
+            nul("pattern", &a.pattern)?;
+            a.path.as_deref().map_or(Ok(()), |p| path("path", p))
+        }
         Action::Search(a) => {
             nul("pattern", &a.pattern)?;
             a.path.as_deref().map_or(Ok(()), |p| path("path", p))
         }
-        Action::Own(_) | Action::Agent(_) | Action::Finish(_) => Ok(()),
+        Action::ReadArtifact(_) | Action::Own(_) | Action::Agent(_) | Action::Finish(_) => Ok(()),
     }
 }
 

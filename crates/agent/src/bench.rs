@@ -49,6 +49,12 @@ pub trait Workbench {
     /// [`BenchError::Record`].
     fn artifact(&self, bytes: &[u8]) -> Result<String, BenchError>;
 
+    /// An artifact of this run as it may be shown; none of another name.
+    ///
+    /// # Errors
+    /// [`BenchError::Record`].
+    fn kept(&self, id: &str) -> Result<Option<String>, BenchError>;
+
     /// Takes the number of a call that never reaches the sandbox.
     fn next_call(&self) -> u32;
 }
@@ -72,6 +78,10 @@ impl Workbench for Run {
 
     fn artifact(&self, bytes: &[u8]) -> Result<String, BenchError> {
         Ok(Run::artifact(self, bytes)?)
+    }
+
+    fn kept(&self, id: &str) -> Result<Option<String>, BenchError> {
+        Ok(Run::kept(self, id)?)
     }
 
     fn next_call(&self) -> u32 {
@@ -115,6 +125,10 @@ impl Workbench for Rehearsal {
     }
 
     fn artifact(&self, _: &[u8]) -> Result<String, BenchError> {
+        Err(BenchError::Cancelled)
+    }
+
+    fn kept(&self, _: &str) -> Result<Option<String>, BenchError> {
         Err(BenchError::Cancelled)
     }
 

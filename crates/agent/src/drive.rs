@@ -362,12 +362,20 @@ impl<W: Workbench> Driver<'_, W> {
                     self.delegate(state, turn, depth, args).await;
                 }
             }
+            Action::ReadArtifact(args) => {
+                state.last_call = self.bench.next_call();
+                self.decided(state, state.last_call, role, go.name, go.decision)?;
+                let text = self.read_again(state, &args)?;
+                turn.result(text, self.grant);
+            }
             action @ (Action::RunShell(_)
             | Action::RunCommand(_)
             | Action::ReadFile(_)
             | Action::WriteFile(_)
             | Action::EditFile(_)
+            | Action::ApplyPatch(_)
             | Action::ListDir(_)
+            | Action::Glob(_)
             | Action::Search(_)
             | Action::Own(_)) => {
                 self.decided(state, state.last_call + 1, role, go.name, go.decision)?;
@@ -385,8 +393,32 @@ impl<W: Workbench> Driver<'_, W> {
         let tools = Tools { bench: self.bench, grant: self.grant, cancel: self.cancel, left: self.left() };
         let said = tools.run(action).await?;
         state.last_call = said.last_call;
-        self.told(state, &said.text, false)?;
-        Ok(said.text)
+        let most = self.grant.call.to_model;
+        let text = if said.text.chars().count() > most {
+            let id = self.bench.artifact(said.text.as_bytes())?;
+            crate::text::bound_naming(&said.text, most, &format!("; full text: artifact {id}"))
+        } else {
+            said.text
+        };
+        self.told(state, &text, false)?;
+        Ok(text)
+    }
+
+    /// What an artifact holds. Reading changes nothing, so it is read once more where the record does not hold the end
+    /// of it.
+    fn read_again(
+        &self,
+        state: &mut State<'_>,
+        args: &crate::tools::read_artifact::Args,
+    ) -> Result<String, BenchError> {
+        while state.cursor.pass_resume() {}
+        if state.cursor.kind() == Some("tool_result") {
+            let Some(line) = state.cursor.take() else { return Ok(String::new()) };
+            return state.cursor.text(line);
+        }
+        let text = args.run(self.bench, self.grant.call.to_model)?;
+        self.told(state, &text, false)?;
+        Ok(text)
     }
 
     /// Keeps what the model is told of a call.

@@ -20,6 +20,7 @@ mod guild;
 mod history;
 mod model;
 mod past;
+mod patch;
 mod path;
 mod reader;
 mod role;

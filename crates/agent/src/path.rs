@@ -8,28 +8,29 @@ use policy::Decision;
 /// The rule's name in records.
 pub(crate) const RULE: &str = "workspace-path";
 
-/// The path relative to the workspace, or the refusal.
+/// The path relative to the workspace in the form of [`policy::quoted`], which is also taken; or the refusal.
 pub(crate) fn inside(path: &str) -> Result<String, Decision> {
-    let rest = match path.strip_prefix('/') {
-        None => path,
-        Some(absolute) => match absolute.trim_start_matches('/').strip_prefix("workspace") {
-            Some("") => ".",
-            Some(below) if below.starts_with('/') => below.trim_start_matches('/'),
+    let name = policy::unquoted(path).map_err(|e| Decision::refuse(RULE, e.to_string()))?;
+    let slashes = |bytes: &[u8]| bytes.iter().take_while(|b| **b == b'/').count();
+    let rest = match slashes(&name) {
+        0 => &name[..],
+        some => match name[some..].strip_prefix(b"workspace") {
+            Some(below) if below.is_empty() || below.starts_with(b"/") => &below[slashes(below)..],
             _ => return Err(outside(path)),
         },
     };
     let mut depth = 0_i32;
-    for part in rest.split('/') {
+    for part in rest.split(|b| *b == b'/') {
         match part {
-            "" | "." => {}
-            ".." => depth -= 1,
+            b"" | b"." => {}
+            b".." => depth -= 1,
             _ => depth += 1,
         }
         if depth < 0 {
             return Err(outside(path));
         }
     }
-    Ok(if rest.is_empty() { ".".to_owned() } else { rest.to_owned() })
+    Ok(if rest.is_empty() { ".".to_owned() } else { policy::quoted(rest).into_owned() })
 }
 
 fn outside(path: &str) -> Decision {
@@ -68,6 +69,15 @@ mod tests {
     fn w3_dot_dot_foo_is_a_legal_name() {
         assert_eq!(inside("..foo").unwrap(), "..foo");
         assert_eq!(inside("a/..foo/b").unwrap(), "a/..foo/b");
+    }
+
+    #[test]
+    fn names_in_quotes_are_paths_like_others() {
+        assert_eq!(inside(r#""/workspace/a\377""#).unwrap(), r#""a\377""#);
+        assert_eq!(inside("new\nline").unwrap(), r#""new\nline""#);
+        for path in [r#""../x\377""#, r#""/etc/\377""#, r#""a""b""#, r#""\056\056/x""#] {
+            assert!(inside(path).is_err(), "{path}");
+        }
     }
 
     #[test]

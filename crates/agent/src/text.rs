@@ -21,16 +21,21 @@ pub(crate) fn clean(text: &str) -> String {
 
 /// At most about `max` characters: head and tail, with a line between that says what is missing.
 pub(crate) fn bound(text: &str, max: usize) -> String {
+    bound_naming(text, max, "")
+}
+
+/// The same, with a word where the rest is.
+pub(crate) fn bound_naming(text: &str, max: usize, rest: &str) -> String {
     let total = text.chars().count();
     if total <= max {
         return text.to_owned();
     }
-    let keep = max.saturating_sub(60).max(2);
+    let keep = max.saturating_sub(60 + rest.len()).max(2);
     let (head, tail) = (keep / 2, keep - keep / 2);
     let head_end = text.char_indices().nth(head).map_or(text.len(), |(i, _)| i);
     let tail_start = text.char_indices().nth(total - tail).map_or(text.len(), |(i, _)| i);
     format!(
-        "{}\n[... {} characters left out ...]\n{}",
+        "{}\n[... {} characters left out{rest} ...]\n{}",
         &text[..head_end],
         total - head - tail,
         &text[tail_start..]

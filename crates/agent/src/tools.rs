@@ -1,12 +1,15 @@
 //! The tools: what each takes, what it may touch, and what it tells the model. One file a tool.
 
 pub(crate) mod agent;
+pub(crate) mod apply_patch;
 pub(crate) mod edit_file;
 pub(crate) mod finish;
+pub(crate) mod glob;
 pub(crate) mod list_dir;
 mod matching;
 pub(crate) mod own;
 mod program;
+pub(crate) mod read_artifact;
 pub(crate) mod read_file;
 pub(crate) mod run_command;
 pub(crate) mod run_shell;
@@ -29,8 +32,11 @@ pub(crate) enum Action {
     ReadFile(read_file::Args),
     WriteFile(write_file::Args),
     EditFile(edit_file::Args),
+    ApplyPatch(apply_patch::Args),
     ListDir(list_dir::Args),
+    Glob(glob::Args),
     Search(search::Args),
+    ReadArtifact(read_artifact::Args),
     Own(own::Args),
     Agent(agent::Args),
     Finish(finish::Args),
@@ -62,8 +68,11 @@ pub(crate) fn schema(tool: Tool, agents: &[RoleName]) -> Value {
         Tool::ReadFile => read_file::schema(),
         Tool::WriteFile => write_file::schema(),
         Tool::EditFile => edit_file::schema(),
+        Tool::ApplyPatch => apply_patch::schema(),
         Tool::ListDir => list_dir::schema(),
+        Tool::Glob => glob::schema(),
         Tool::Search => search::schema(),
+        Tool::ReadArtifact => read_artifact::schema(),
         Tool::Agent => agent::schema(agents),
         Tool::Finish => finish::schema(),
     }
@@ -77,8 +86,19 @@ pub(crate) fn description(tool: Tool) -> &'static str {
         Tool::ReadFile => "show numbered lines of a text file",
         Tool::WriteFile => "create a file or replace it as a whole",
         Tool::EditFile => "replace the text `old` by `new`; `old` must occur exactly once unless all is true",
+        Tool::ApplyPatch => {
+            "change several files at once, all or none: a unified diff, or *** Begin Patch ... *** End Patch"
+        }
         Tool::ListDir => "list a folder",
-        Tool::Search => "find lines that match a regular expression",
+        Tool::Glob => {
+            "find files by name, e.g. *.py or src/**/test_*.rs; ignored = true: also what .gitignore ignores"
+        }
+        Tool::Search => {
+            "find lines that match a regular expression; ignored = true: also in what .gitignore ignores"
+        }
+        Tool::ReadArtifact => {
+            "read the full text of a result that was shortened, by the id that stands there"
+        }
         Tool::Agent => "give a task to another role and get its answer",
         Tool::Finish => "end your work; status is done or failed",
     }
@@ -97,15 +117,19 @@ impl Action {
             Action::ReadFile(a) => path(&a.path),
             Action::WriteFile(a) => path(&a.path),
             Action::EditFile(a) => path(&a.path),
+            Action::ApplyPatch(a) => a.judge(),
             Action::ListDir(a) => path(a.path.as_deref().unwrap_or(".")),
+            Action::Glob(a) => path(a.path.as_deref().unwrap_or(".")),
             Action::Search(a) => path(a.path.as_deref().unwrap_or(".")),
-            Action::Own(_) | Action::Agent(_) | Action::Finish(_) => Decision::allow("role-tools"),
+            Action::Own(_) | Action::ReadArtifact(_) | Action::Agent(_) | Action::Finish(_) => {
+                Decision::allow("role-tools")
+            }
         }
     }
 }
 
 impl<W: Workbench> Tools<'_, W> {
-    /// Does a sandbox tool's work. `agent` and `finish` never come here.
+    /// Does a sandbox tool's work. `read_artifact`, `agent` and `finish` never come here.
     pub(crate) async fn run(&self, action: &Action) -> Result<Said, BenchError> {
         match action {
             Action::RunShell(a) => a.run(self).await,
@@ -113,10 +137,12 @@ impl<W: Workbench> Tools<'_, W> {
             Action::ReadFile(a) => a.run(self).await,
             Action::WriteFile(a) => a.run(self).await,
             Action::EditFile(a) => a.run(self).await,
+            Action::ApplyPatch(a) => a.run(self).await,
             Action::ListDir(a) => a.run(self).await,
+            Action::Glob(a) => a.run(self).await,
             Action::Search(a) => a.run(self).await,
             Action::Own(a) => a.run(self).await,
-            Action::Agent(_) | Action::Finish(_) => {
+            Action::ReadArtifact(_) | Action::Agent(_) | Action::Finish(_) => {
                 Ok(Said { text: "not a tool of the sandbox".to_owned(), last_call: 0 })
             }
         }
@@ -149,7 +175,7 @@ impl<W: Workbench> Tools<'_, W> {
 pub(crate) fn guest_error(path: &str, (kind, message): &(String, String)) -> String {
     let hint = match kind.as_str() {
         "not_found" => "; list_dir shows what there is",
-        "is_dir" | "is_a_directory" => "; it is a folder",
+        "changed" => "; read it again before you change it",
         _ => "",
     };
     format!(
@@ -163,6 +189,28 @@ pub(crate) fn guest_error(path: &str, (kind, message): &(String, String)) -> Str
 /// The path as the sandbox takes it; [`Action::judge`] has refused everything else before.
 pub(crate) fn inner(path: &str) -> String {
     crate::path::inside(path).unwrap_or_else(|_| ".".to_owned())
+}
+
+/// Characters of a path that are shown: all of them, but of one that nobody could use any more.
+const PATH: usize = 4096;
+
+/// A word about what an answer leaves out, if it does.
+fn left_out(answer: &Value) -> String {
+    let count = |k: &str| answer.get(k).and_then(Value::as_u64).unwrap_or_default();
+    let mut text = String::new();
+    if count("more") > 0 {
+        text.push_str(&format!("\n({} more)", count("more")));
+    }
+    if count("ignored") > 0 {
+        text.push_str(&format!(
+            "\n({} ignored by .gitignore left out; ignored = true shows them)",
+            count("ignored")
+        ));
+    }
+    if answer.get("cut").and_then(Value::as_bool).unwrap_or_default() {
+        text.push_str("\n(not everything was looked at: there is too much of it; use a folder further down)");
+    }
+    text
 }
 
 /// What a model asks for, at least one and never more than there is.

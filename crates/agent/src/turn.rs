@@ -347,8 +347,11 @@ impl Turn {
             | Action::ReadFile(_)
             | Action::WriteFile(_)
             | Action::EditFile(_)
+            | Action::ApplyPatch(_)
             | Action::ListDir(_)
+            | Action::Glob(_)
             | Action::Search(_)
+            | Action::ReadArtifact(_)
             | Action::Own(_)
             | Action::Finish(_) => action.judge(grant),
         };

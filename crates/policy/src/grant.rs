@@ -149,8 +149,11 @@ impl Grant {
             Tool::ReadFile
             | Tool::WriteFile
             | Tool::EditFile
+            | Tool::ApplyPatch
             | Tool::ListDir
+            | Tool::Glob
             | Tool::Search
+            | Tool::ReadArtifact
             | Tool::Agent
             | Tool::Finish => Decision::refuse("shell", format!("`{tool}` starts no program")),
         }

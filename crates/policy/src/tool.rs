@@ -17,10 +17,16 @@ pub enum Tool {
     WriteFile,
     /// One exact place of a file.
     EditFile,
+    /// Several files at once, all or nothing.
+    ApplyPatch,
     /// Names in a folder.
     ListDir,
+    /// Names that match a pattern, in all folders.
+    Glob,
     /// Lines that match a pattern.
     Search,
+    /// The full text of a result that was shortened.
+    ReadArtifact,
     /// Another role of the same Guild.
     Agent,
     /// Ends the role.
@@ -45,14 +51,17 @@ pub enum Power {
 
 impl Tool {
     /// Every tool, in the order in which they are offered.
-    pub const ALL: [Tool; 9] = [
+    pub const ALL: [Tool; 12] = [
         Tool::RunShell,
         Tool::RunCommand,
         Tool::ReadFile,
         Tool::WriteFile,
         Tool::EditFile,
+        Tool::ApplyPatch,
         Tool::ListDir,
+        Tool::Glob,
         Tool::Search,
+        Tool::ReadArtifact,
         Tool::Agent,
         Tool::Finish,
     ];
@@ -65,8 +74,11 @@ impl Tool {
             Tool::ReadFile => "read_file",
             Tool::WriteFile => "write_file",
             Tool::EditFile => "edit_file",
+            Tool::ApplyPatch => "apply_patch",
             Tool::ListDir => "list_dir",
+            Tool::Glob => "glob",
             Tool::Search => "search",
+            Tool::ReadArtifact => "read_artifact",
             Tool::Agent => "agent",
             Tool::Finish => "finish",
         }
@@ -81,10 +93,10 @@ impl Tool {
     pub fn power(self) -> Power {
         match self {
             Tool::RunShell | Tool::RunCommand => Power::Execute,
-            Tool::ReadFile | Tool::ListDir | Tool::Search => Power::Read,
-            Tool::WriteFile | Tool::EditFile => Power::Write,
+            Tool::ReadFile | Tool::ListDir | Tool::Glob | Tool::Search => Power::Read,
+            Tool::WriteFile | Tool::EditFile | Tool::ApplyPatch => Power::Write,
             Tool::Agent => Power::Delegate,
-            Tool::Finish => Power::None,
+            Tool::ReadArtifact | Tool::Finish => Power::None,
         }
     }
 }

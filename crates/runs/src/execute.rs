@@ -8,6 +8,7 @@ use policy::StoppedBy;
 use sandbox::{Call, CallBounds, Cancel, FileOp, Job, Outcome, Plan, Report, SandboxError, Stream};
 use serde_json::{Value, json};
 
+use crate::beneath::Folder;
 use crate::clean::{clean, cut};
 use crate::output::Keeper;
 use crate::{Done, Event, Executed, FileCall, ProgramCall, Run, RunError};
@@ -15,6 +16,8 @@ use crate::{Done, Event, Executed, FileCall, ProgramCall, Run, RunError};
 /// The answer line of a file operation may be this long beyond `call.output`.
 const ROOM_FOR_ANSWER: u64 = 64 << 10;
 const LONGEST_MESSAGE: usize = 500;
+/// Of what a model is shown of a program, so many characters are for words about it, and for where the rest is.
+const WORDS: usize = 500;
 
 impl Run {
     /// Runs a program in the sandbox: recorded before it starts and after it ended.
@@ -39,8 +42,9 @@ impl Run {
         let number = self.next_call();
         let most = self.bounds.output;
         let call = (tool, self.call(job, stdin, timeout, self.bounds.flood));
-        let mut out = Keeper::new(&self.record, &format!("{number}-stdout"), most, self.bounds.to_model);
-        let mut err = Keeper::new(&self.record, &format!("{number}-stderr"), most, self.bounds.to_model);
+        let shown = self.bounds.to_model - WORDS.min(self.bounds.to_model / 4);
+        let mut out = Keeper::new(&self.record, &format!("{number}-stdout"), most, shown);
+        let mut err = Keeper::new(&self.record, &format!("{number}-stderr"), most, shown);
         let outcome = self
             .carry_out(number, &call.0, &call.1, own, cancel, &mut |stream, piece| match stream {
                 Stream::Stdout => out.push(piece),
@@ -49,7 +53,7 @@ impl Run {
             .await?;
         let (outcome, report) = outcome;
         *self.last_exit.lock().unwrap_or_else(PoisonError::into_inner) = Some(outcome.ended);
-        let (out, err) = Keeper::end(out, err, self.bounds.to_model)?;
+        let (out, err) = Keeper::end(out, err, shown)?;
         let artifacts: Vec<String> = out.artifact.iter().chain(&err.artifact).cloned().collect();
         let mut told = json!(outcome);
         if let Some(report) = report {
@@ -102,6 +106,17 @@ impl Run {
         self.record.append(&Event::ToolEnd { call: number, outcome, artifacts: Vec::new() })?;
         let shown = mask.text(&clean(&bytes));
         Ok(Done { call: number, answer, bytes, shown })
+    }
+
+    /// What this run keeps under the name of an artifact, as it may be shown: valid UTF-8, without control sequences,
+    /// secrets masked. None where it keeps nothing of that name, which only who was told it can know.
+    ///
+    /// # Errors
+    /// [`RunError::Io`] when the run's folder cannot be opened.
+    pub fn kept(&self, id: &str) -> Result<Option<String>, RunError> {
+        let folder = Folder::open(self.dir()).map_err(RunError::io("open", self.dir()))?;
+        let bytes = crate::resume::artifact(&folder, id);
+        Ok(bytes.map(|bytes| self.record.mask().text(&clean(&bytes))))
     }
 
     fn call(&self, job: Job, stdin: Vec<u8>, timeout: Option<Duration>, output: u64) -> Call {

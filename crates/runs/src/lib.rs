@@ -62,8 +62,8 @@ pub use resume::{Interrupted, Past, ResumeError};
 pub use run::Run;
 // The parts of the sandbox that callers above this door may name; they cannot drive one.
 pub use sandbox::{
-    BadModule, Cancel, Ended, FileOp, Host, Layer, LayerState, Module, Outcome, Report, SandboxError, Stream,
-    TierProbe, helper_main,
+    BadModule, Cancel, Change, Ended, FileOp, Host, Layer, LayerState, Module, Outcome, Report, SandboxError,
+    Stream, TierProbe, To, Was, helper_main,
 };
 pub use store::{Full, Listed, Listing, StoreError, list, show, verify};
 pub use workspace::{Changes, Workspace};

@@ -6,7 +6,7 @@ use policy::StoppedBy;
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
-use crate::Module;
+use crate::{FileOp, Module};
 
 /// What the guest is to do.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,48 +59,6 @@ impl ModuleCall {
             deadline_ms: u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX),
         }
     }
-}
-
-/// A file operation, done by the guest's init in a process of its own, beneath the workspace only.
-///
-/// Paths are relative to the workspace or start with `/workspace/`. Every operation answers on
-/// [`Stream::Stdout`] with one line of JSON (`{"ok":...}` or `{"error":{"kind":...,"message":...}}`), followed
-/// for `Read` by the raw bytes. What comes back is the guest's word: parse it as hostile.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum FileOp {
-    /// Bytes of a regular file. Answer: `{"ok":{"size":total,"read":n}}` then `n` raw bytes.
-    Read {
-        /// The file.
-        path: String,
-        /// First byte.
-        offset: u64,
-        /// Bytes at most.
-        limit: u64,
-    },
-    /// Create or replace a regular file, atomically, keeping the mode of a replaced one; missing parent folders
-    /// are made. The content is the call's `stdin`. Answer: `{"ok":{"created":bool,"bytes":n}}`.
-    Write {
-        /// The file.
-        path: String,
-    },
-    /// Names in a folder. Answer: `{"ok":{"entries":[{"name":..,"kind":"file|dir|link|other","size":n}],"more":n}}`.
-    List {
-        /// The folder; `.` is the workspace.
-        path: String,
-        /// Entries at most.
-        limit: u32,
-    },
-    /// Lines that match a linear-time pattern.
-    /// Answer: `{"ok":{"matches":[{"path":..,"line":n,"text":..}],"more":n,"files":n}}`.
-    Search {
-        /// The pattern, in the syntax of the `regex` crate.
-        pattern: String,
-        /// File or folder.
-        path: String,
-        /// Matches at most.
-        limit: u32,
-    },
 }
 
 /// A call with its bounds.

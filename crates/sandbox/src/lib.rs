@@ -27,6 +27,7 @@ mod channel;
 mod clock;
 mod confined;
 mod disk;
+mod file_op;
 mod filter;
 mod forker;
 mod growth;
@@ -52,8 +53,9 @@ mod view;
 mod wasm;
 mod wire;
 
-pub use call::{Call, CallBounds, Cancel, Ended, FileOp, Job, ModuleCall, Outcome, Stream, Usage};
+pub use call::{Call, CallBounds, Cancel, Ended, Job, ModuleCall, Outcome, Stream, Usage};
 pub use confined::PRIVATE;
+pub use file_op::{Change, FileOp, To, Was};
 pub use host::{Host, helper_main};
 pub use plan::{Plan, SandboxError, TierProbe, find_runsc, guest_owner, probe};
 pub use ready::Ready;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use policy::Tool;
-use runs::FileOp;
+use runs::{Change, FileOp, To, Was, sha256};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use similar::TextDiff;
@@ -57,7 +57,10 @@ impl Args {
             Ok(edited) => edited,
             Err(problem) => return said(problem),
         };
-        let op = FileOp::Write { path: inner(&self.path) };
+        // Only if it still is what was read: a program may have written to it meanwhile.
+        let was = Was::Same { sha256: sha256(&read.bytes), bytes: size };
+        let to = To::Content { bytes: None, executable: None };
+        let op = FileOp::Change { changes: vec![Change { path: inner(&self.path), was, to }] };
         let write = tools.file(Tool::EditFile, op, after.into_bytes()).await?;
         let text = match &write.answer {
             Err(error) => guest_error(&self.path, error),

@@ -5,7 +5,7 @@ use runs::FileOp;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Said, Tools, guest_error, inner};
+use super::{PATH, Said, Tools, guest_error, inner};
 use crate::{BenchError, Workbench};
 
 /// Entries that are shown.
@@ -48,7 +48,7 @@ fn show(answer: &Value) -> String {
         .iter()
         .take(usize::try_from(LIMIT).unwrap_or(usize::MAX))
         .map(|e| {
-            let name = crate::text::label(e.get("name").and_then(Value::as_str).unwrap_or("?"), 255);
+            let name = crate::text::label(e.get("name").and_then(Value::as_str).unwrap_or("?"), PATH);
             let size = e.get("size").and_then(Value::as_u64).unwrap_or_default();
             match e.get("kind").and_then(Value::as_str) {
                 Some("dir") => format!("{name}/"),

@@ -36,8 +36,11 @@ pub(super) fn find(text: &str, old: &str, all: bool) -> Found {
     }
 }
 
-/// The replacement ends with a line feed when the replaced lines did.
+/// The replacement ends with a line feed when the replaced lines did, and its lines end as theirs.
 pub(super) fn with_line_end(replaced: &str, new: &str) -> String {
+    if replaced.contains("\r\n") && !new.contains('\r') {
+        return with_line_end(&replaced.replace("\r\n", "\n"), new).replace('\n', "\r\n");
+    }
     if replaced.ends_with('\n') && !new.is_empty() && !new.ends_with('\n') {
         format!("{new}\n")
     } else {
@@ -77,7 +80,7 @@ fn loose_places(text: &str, old: &str) -> Vec<Range<usize>> {
 }
 
 /// The lines around the one that has most words in common with the first telling line of `old`.
-pub(super) fn nearest(text: &str, old: &str) -> String {
+pub(crate) fn nearest(text: &str, old: &str) -> String {
     let words = |s: &str| -> Vec<String> {
         s.split(|c: char| !c.is_alphanumeric() && c != '_')
             .filter(|w| !w.is_empty())

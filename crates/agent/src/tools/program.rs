@@ -99,7 +99,9 @@ fn card(done: &Executed, timeout: Duration) -> String {
         text.push_str("\n(no output)");
     }
     if done.truncated {
-        text.push_str("\n(the output was shortened)");
+        text.push_str(
+            "\n(the output was shortened; read_artifact with the id that stands there shows the rest)",
+        );
     }
     text
 }

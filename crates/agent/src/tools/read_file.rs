@@ -58,42 +58,51 @@ impl Args {
         if is_binary(bytes) {
             return format!("{} is a binary file of {size} bytes; read_file shows text only", self.name());
         }
-        if bytes.is_empty() {
-            return format!("{} is empty", self.name());
-        }
-        let text = crate::text::clean(shown);
-        let lines: Vec<&str> = text.lines().collect();
-        let total = lines.len();
-        let first = usize::try_from(self.offset.unwrap_or(1).max(1)).unwrap_or(usize::MAX);
-        let limit = usize::try_from(self.limit.unwrap_or(LINES)).unwrap_or(usize::MAX);
-        if first > total {
-            return format!("{} has {total} lines; offset {first} is past its end", self.name());
-        }
-        let room = max.saturating_sub(200);
-        let (mut body, mut used, mut last) = (String::new(), 0, first - 1);
-        for (at, line) in lines.iter().enumerate().skip(first - 1).take(limit) {
-            let shown: String = line.chars().take(LINE).collect();
-            let cut = if shown.len() < line.len() { "…" } else { "" };
-            let row = format!("{:>5}  {shown}{cut}\n", at + 1);
-            used += row.chars().count();
-            if used > room && last >= first {
-                break;
-            }
-            body.push_str(&row);
-            last = at + 1;
-        }
-        let more = if last < total { format!("; continue with offset {}", last + 1) } else { String::new() };
         let read = bytes.len() as u64;
         let beyond =
             if size > read { format!(" of the first {read} bytes, {size} in all") } else { String::new() };
-        format!("{}: lines {first}-{last} of {total}{beyond}{more}\n{body}", self.name())
-            .trim_end()
-            .to_owned()
+        lines(&self.name(), shown, (self.offset, self.limit), &beyond, max)
     }
 
     fn name(&self) -> String {
         crate::text::label(&self.path, 200)
     }
+}
+
+/// Numbered lines of a text, from `offset` on and so many as are wanted, as far as there is room.
+pub(super) fn lines(
+    name: &str,
+    text: &str,
+    (offset, limit): (Option<u64>, Option<u64>),
+    beyond: &str,
+    max: usize,
+) -> String {
+    if text.is_empty() {
+        return format!("{name} is empty");
+    }
+    let text = crate::text::clean(text);
+    let lines: Vec<&str> = text.lines().collect();
+    let total = lines.len();
+    let first = usize::try_from(offset.unwrap_or(1).max(1)).unwrap_or(usize::MAX);
+    let limit = usize::try_from(limit.unwrap_or(LINES)).unwrap_or(usize::MAX);
+    if first > total {
+        return format!("{name} has {total} lines; offset {first} is past its end");
+    }
+    let room = max.saturating_sub(200);
+    let (mut body, mut used, mut last) = (String::new(), 0, first - 1);
+    for (at, line) in lines.iter().enumerate().skip(first - 1).take(limit) {
+        let shown: String = line.chars().take(LINE.min(room)).collect();
+        let cut = if shown.len() < line.len() { "…" } else { "" };
+        let row = format!("{:>5}  {shown}{cut}\n", at + 1);
+        used += row.chars().count();
+        if used > room && last >= first {
+            break;
+        }
+        body.push_str(&row);
+        last = at + 1;
+    }
+    let more = if last < total { format!("; continue with offset {}", last + 1) } else { String::new() };
+    format!("{name}: lines {first}-{last} of {total}{beyond}{more}\n{body}").trim_end().to_owned()
 }
 
 /// A zero byte early on, as other tools judge it.

@@ -5,7 +5,7 @@ use runs::FileOp;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Said, Tools, guest_error, inner};
+use super::{PATH, Said, Tools, guest_error, inner, left_out};
 use crate::{BenchError, Workbench};
 
 /// Matches that are shown.
@@ -18,6 +18,8 @@ pub(crate) struct Args {
     pub(crate) pattern: String,
     pub(crate) path: Option<String>,
     pub(crate) limit: Option<u64>,
+    #[serde(default)]
+    pub(crate) ignored: bool,
 }
 
 pub(crate) fn schema() -> Value {
@@ -27,6 +29,7 @@ pub(crate) fn schema() -> Value {
             "pattern": {"type": "string", "minLength": 1},
             "path": {"type": "string"},
             "limit": {"type": "integer", "minimum": 1},
+            "ignored": {"type": "boolean"},
         },
         "required": ["pattern"],
         "additionalProperties": false,
@@ -40,6 +43,7 @@ impl Args {
             pattern: self.pattern.clone(),
             path: inner(path),
             limit: super::at_most(self.limit, LIMIT),
+            ignored: self.ignored,
         };
         let done = tools.file(Tool::Search, op, Vec::new()).await?;
         let text = match &done.answer {
@@ -60,13 +64,10 @@ fn show(answer: &Value) -> String {
             let text =
                 |k: &str, max| crate::text::label(m.get(k).and_then(Value::as_str).unwrap_or("?"), max);
             let line = m.get("line").and_then(Value::as_u64).unwrap_or_default();
-            format!("{}:{line}: {}", text("path", 255), text("text", 300))
+            format!("{}:{line}: {}", text("path", PATH), text("text", 300))
         })
         .collect();
-    let count = |k: &str| answer.get(k).and_then(Value::as_u64).unwrap_or_default();
-    match (rows.is_empty(), count("more")) {
-        (true, _) => format!("no match in {} files", count("files")),
-        (false, 0) => rows.join("\n"),
-        (false, more) => format!("{}\n({more} more)", rows.join("\n")),
-    }
+    let files = answer.get("files").and_then(Value::as_u64).unwrap_or_default();
+    let rows = if rows.is_empty() { format!("no match in {files} files") } else { rows.join("\n") };
+    format!("{rows}{}", left_out(answer))
 }

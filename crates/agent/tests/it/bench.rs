@@ -1,11 +1,14 @@
 //! A workbench over a plain folder. Nothing is executed: programs are a function of the test.
 
 use std::cell::{Cell, RefCell};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
 use agent::{BenchError, Workbench};
 use policy::StoppedBy;
-use runs::{Cancel, Done, Ended, Event, Executed, FileCall, FileOp, ModuleUse, Outcome, ProgramCall};
+use runs::{
+    Cancel, Done, Ended, Event, Executed, FileCall, FileOp, ModuleUse, Outcome, ProgramCall, To, Was, sha256,
+};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -18,6 +21,8 @@ pub(crate) struct Bench {
     pub(crate) stopped_by: Cell<StoppedBy>,
     /// Masked in what may be shown, as the real door does.
     pub(crate) secret: Option<String>,
+    /// What a program writes between a read and what follows it.
+    pub(crate) meanwhile: Option<(String, String)>,
     pub(crate) events: RefCell<Vec<Event>>,
     pub(crate) artifacts: RefCell<Vec<Vec<u8>>>,
     pub(crate) programs: RefCell<Vec<ProgramCall>>,
@@ -32,6 +37,7 @@ impl Bench {
             program: Box::new(small_shell),
             stopped_by: Cell::new(StoppedBy::Exit),
             secret: None,
+            meanwhile: None,
             events: RefCell::default(),
             artifacts: RefCell::default(),
             programs: RefCell::default(),
@@ -63,7 +69,8 @@ impl Bench {
             (kind.to_owned(), "no such file".to_owned())
         };
         let at = |path: &str| -> PathBuf {
-            let path = Path::new(path);
+            let name = policy::unquoted(path).unwrap();
+            let path = Path::new(std::ffi::OsStr::from_bytes(&name));
             assert!(path.components().all(|c| !matches!(c, Component::RootDir)), "{path:?} got through");
             self.dir.path().join(path)
         };
@@ -78,6 +85,42 @@ impl Bench {
                 let created = !at(path).exists();
                 std::fs::write(at(path), &call.content).map_err(error)?;
                 Ok((json!({"created": created, "bytes": call.content.len()}), Vec::new()))
+            }
+            FileOp::Change { changes } => {
+                let changed = || ("changed".to_owned(), "it was changed".to_owned());
+                for change in changes {
+                    let now = std::fs::read(at(&change.path)).ok();
+                    let as_was = match (&change.was, &now) {
+                        (Was::Any, _) | (Was::Absent, None) => true,
+                        (Was::Same { sha256: sum, .. }, Some(now)) => sha256(now) == *sum,
+                        (Was::Absent | Was::Same { .. }, _) => false,
+                    };
+                    if !as_was {
+                        return Err(changed());
+                    }
+                }
+                let mut rest = call.content.as_slice();
+                for change in changes {
+                    match &change.to {
+                        To::Content { bytes, .. } => {
+                            let n = bytes.map_or(rest.len(), |n| usize::try_from(n).unwrap());
+                            std::fs::write(at(&change.path), &rest[..n]).map_err(error)?;
+                            rest = &rest[n..];
+                        }
+                        To::Gone => std::fs::remove_file(at(&change.path)).map_err(error)?,
+                    }
+                }
+                Ok((json!({"files": changes.len()}), Vec::new()))
+            }
+            FileOp::Glob { pattern, .. } => {
+                let suffix = pattern.trim_start_matches('*');
+                let mut paths: Vec<String> = std::fs::read_dir(self.dir.path())
+                    .unwrap()
+                    .map(|e| e.unwrap().file_name().to_string_lossy().into_owned())
+                    .filter(|name| name.ends_with(suffix))
+                    .collect();
+                paths.sort();
+                Ok((json!({"paths": paths, "more": 0, "ignored": 1, "cut": false}), Vec::new()))
             }
             FileOp::List { path, .. } => {
                 let mut names: Vec<String> = std::fs::read_dir(at(path))
@@ -150,6 +193,9 @@ impl Workbench for Bench {
 
     async fn file(&self, call: FileCall, _cancel: &Cancel) -> Result<Done, BenchError> {
         let done = self.do_file(&call);
+        if let (FileOp::Read { .. }, Some((path, content))) = (&call.op, &self.meanwhile) {
+            self.put(path, content);
+        }
         self.files.borrow_mut().push(call);
         let (answer, bytes) = match done {
             Ok((answer, bytes)) => (Ok(answer), bytes),
@@ -170,6 +216,13 @@ impl Workbench for Bench {
     fn artifact(&self, bytes: &[u8]) -> Result<String, BenchError> {
         self.artifacts.borrow_mut().push(bytes.to_vec());
         Ok(format!("artifact-{}", self.artifacts.borrow().len()))
+    }
+
+    fn kept(&self, id: &str) -> Result<Option<String>, BenchError> {
+        let number = id.strip_prefix("artifact-").and_then(|n| n.parse::<usize>().ok());
+        let artifacts = self.artifacts.borrow();
+        let found = number.and_then(|n| artifacts.get(n.checked_sub(1)?));
+        Ok(found.map(|bytes| String::from_utf8_lossy(bytes).into_owned()))
     }
 
     fn next_call(&self) -> u32 {

@@ -13,8 +13,11 @@ fn files() -> Rig {
         Tool::ReadFile,
         Tool::WriteFile,
         Tool::EditFile,
+        Tool::ApplyPatch,
         Tool::ListDir,
+        Tool::Glob,
         Tool::Search,
+        Tool::ReadArtifact,
         Tool::RunShell,
         Tool::Finish,
     ]);
@@ -103,6 +106,13 @@ async fn r13_a_path_outside_is_refused_before_the_sandbox_with_what_would_be_rig
         ("edit_file", json!({"path": "/mnt/calc.py", "old": "a", "new": "b"})),
         ("list_dir", json!({"path": "/"})),
         ("search", json!({"pattern": "x", "path": "a/../../b"})),
+        ("glob", json!({"pattern": "*", "path": "/etc"})),
+        ("read_file", json!({"path": "\"/etc/\\377\""})),
+        ("apply_patch", json!({"patch": "--- a/../x\n+++ b/../x\n@@ -1 +1 @@\n-a\n+b\n"})),
+        (
+            "apply_patch",
+            json!({"patch": "*** Begin Patch\n*** Update File: calc.py\n*** Move to: /tmp/x\n*** End Patch"}),
+        ),
         ("run_shell", json!({"command": "ls", "workdir": "/tmp"})),
     ] {
         let rig = files();
@@ -188,4 +198,122 @@ async fn r58_an_edit_keeps_a_masked_secret_and_never_shows_it() {
     assert_eq!(rig.bench.get("conf.py"), before.replace("b = 2", "b = 3"));
     assert!(ran.told(2).contains("[masked]"), "{}", ran.told(2));
     assert!(ran.server.seen().iter().all(|s| !String::from_utf8_lossy(&s.raw).contains("hunter2")));
+}
+
+const BOTH: &str = "*** Begin Patch
+*** Update File: calc.py
+@@ def add(a, b):
+-    return a - b
++    return a + b
+*** Add File: new.py
++x = 1
+*** End Patch";
+
+#[tokio::test]
+async fn apply_patch_changes_all_files_and_says_what_became_of_each() {
+    let rig = files();
+    let text = told(&rig, "apply_patch", json!({"patch": BOTH})).await;
+    assert_eq!(text, "calc.py: changed (line 2)\nnew.py: created, 1 lines");
+    assert_eq!(rig.bench.get("calc.py"), CALC.replacen("a - b", "a + b", 1));
+    assert_eq!(rig.bench.get("new.py"), "x = 1\n");
+}
+
+/// One file that does not fit is enough, and every one that does not is told.
+#[tokio::test]
+async fn apply_patch_is_all_or_nothing_and_shows_the_nearest_lines() {
+    let rig = files();
+    let patch = "--- a/calc.py\n+++ b/calc.py\n@@ -2,1 +2,1 @@\n-    return a-b\n+    return 1\n\
+                 --- a/none.py\n+++ b/none.py\n@@ -1,1 +1,1 @@\n-a\n+b\n\
+                 --- /dev/null\n+++ b/new.py\n@@ -0,0 +1,1 @@\n+x\n";
+    let text = told(&rig, "apply_patch", json!({"patch": patch})).await;
+    assert!(text.starts_with("error: the patch does not fit, no file was changed\n"), "{text}");
+    assert!(
+        text.contains("change 1 of 1 does not fit") && text.contains("    2      return a - b"),
+        "{text}"
+    );
+    assert!(text.contains("none.py: not_found"), "{text}");
+    assert_eq!(rig.bench.get("calc.py"), CALC);
+    assert!(!rig.bench.has("new.py"));
+}
+
+#[tokio::test]
+async fn a_patch_that_cannot_be_read_runs_nothing() {
+    for (patch, says) in [
+        ("garbage", "line 1 of the patch"),
+        ("*** Begin Patch\n*** Delete File: a\n*** Delete File: ./a\n*** End Patch", "named twice"),
+    ] {
+        let rig = files();
+        let text = told(&rig, "apply_patch", json!({"input": patch})).await;
+        assert!(text.contains(says), "{text}");
+        assert_eq!(rig.bench.executed(), 0);
+        assert_eq!(rig.decisions()[0], ("apply_patch".to_owned(), Verdict::Refused, "arguments"));
+    }
+}
+
+#[tokio::test]
+async fn a_patch_moves_and_deletes() {
+    let rig = files();
+    rig.bench.put("old.py", "gone\n");
+    let patch = "*** Begin Patch\n*** Update File: calc.py\n*** Move to: sums.py\n@@\n-def sub(a, b):\n+def minus(a, b):\n\
+                 *** Delete File: old.py\n*** End Patch";
+    let text = told(&rig, "apply_patch", json!({"patch": patch})).await;
+    assert_eq!(text, "calc.py: moved to sums.py (line 4)\nold.py: deleted");
+    assert!(!rig.bench.has("calc.py") && !rig.bench.has("old.py"));
+    assert_eq!(rig.bench.get("sums.py"), CALC.replace("sub", "minus"));
+}
+
+/// Between the reading and the writing of an edit a program may write too: that is told, and its work stays.
+#[tokio::test]
+async fn an_edit_of_what_changed_meanwhile_is_told_and_overwrites_nothing() {
+    let mut rig = files();
+    rig.bench.meanwhile = Some(("calc.py".to_owned(), "theirs\n".to_owned()));
+    let args = json!({"path": "calc.py", "old": "def add(a, b):", "new": "def plus(a, b):"});
+    let text = told(&rig, "edit_file", args).await;
+    assert!(
+        text.starts_with("error: calc.py: changed: ") && text.ends_with("read it again before you change it"),
+        "{text}"
+    );
+    assert_eq!(rig.bench.get("calc.py"), "theirs\n");
+    let mut rig = files();
+    rig.bench.meanwhile = Some(("calc.py".to_owned(), "theirs\n".to_owned()));
+    let text = told(&rig, "apply_patch", json!({"patch": BOTH})).await;
+    assert!(text.contains("changed") && text.contains("no file was changed"), "{text}");
+    assert_eq!(rig.bench.get("calc.py"), "theirs\n");
+}
+
+#[tokio::test]
+async fn a_name_that_is_no_text_is_taken_as_it_is_printed() {
+    let rig = files();
+    let name = "\"odd\\377\\n\"";
+    let patch = format!("*** Begin Patch\n*** Add File: {name}\n+x\n*** End Patch");
+    told(&rig, "apply_patch", json!({"patch": patch})).await;
+    let text = told(&rig, "read_file", json!({"path": name})).await;
+    assert_eq!(text, format!("{name}: lines 1-1 of 1\n    1  x"));
+    use std::os::unix::ffi::OsStrExt;
+    let path = rig.bench.dir.path().join(std::ffi::OsStr::from_bytes(b"odd\xff\n"));
+    assert_eq!(std::fs::read(path).unwrap(), b"x\n");
+}
+
+#[tokio::test]
+async fn glob_prints_paths_and_says_what_it_left_out() {
+    let rig = files();
+    let text = told(&rig, "glob", json!({"pattern": "*.py"})).await;
+    assert_eq!(text, "calc.py\n(1 ignored by .gitignore left out; ignored = true shows them)");
+}
+
+/// A result that is too long says where all of it is, and there it is.
+#[tokio::test]
+async fn a_shortened_result_names_an_artifact_that_can_be_read() {
+    let mut rig = files();
+    rig.grant.call.to_model = 1000;
+    rig.bench.program = Box::new(|_, _| (0, (1..500).map(|n| format!("row {n}\n")).collect()));
+    let ran = rig.run(Script::new([act("run_shell", json!({"command": "x"})), finish()])).await;
+    let text = ran.told(1);
+    let at = text.find("artifact ").unwrap();
+    let id: String = text[at + 9..].chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '-').collect();
+    let args = json!({"id": id, "offset": 252, "limit": 2});
+    let ran = rig.run(Script::new([act("read_artifact", args), finish()])).await;
+    assert!(ran.told(1).contains("  252  row 250\n  253  row 251"), "{}", ran.told(1));
+    let ran = rig.run(Script::new([act("read_artifact", json!({"id": "../../meta.json"})), finish()])).await;
+    assert!(ran.told(1).starts_with("error: this run has no artifact"), "{}", ran.told(1));
 }

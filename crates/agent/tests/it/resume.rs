@@ -104,6 +104,11 @@ impl Workbench for Desk {
         Ok(name)
     }
 
+    fn kept(&self, id: &str) -> Result<Option<String>, BenchError> {
+        let kept = self.artifacts.borrow().get(id).map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+        Ok(kept)
+    }
+
     fn next_call(&self) -> u32 {
         self.calls.set(self.calls.get() + 1);
         self.calls.get()

@@ -5,9 +5,10 @@
 //! on purpose (a server) and lives on until the sandbox ends.
 
 use std::collections::BTreeSet;
-use std::ffi::CString;
+use std::ffi::{CString, OsStr};
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
@@ -517,7 +518,8 @@ fn exec(
     place: &Place,
 ) -> io::Error {
     let attempt = || -> io::Result<io::Error> {
-        let folder = walk::Workspace::open(place)?.folder(cwd.unwrap_or("."))?;
+        let cwd = policy::unquoted(cwd.unwrap_or(".")).map_err(|_| io::ErrorKind::InvalidInput)?;
+        let folder = walk::Workspace::open(place)?.folder(OsStr::from_bytes(&cwd))?;
         rustix::process::fchdir(&folder)?;
         let text = |s: &str| CString::new(s).map_err(|_| io::Error::from(io::ErrorKind::InvalidInput));
         let args: Vec<CString> = argv.iter().map(|s| text(s)).collect::<io::Result<_>>()?;

@@ -1,15 +1,21 @@
 //! Names beneath the workspace, resolved by descriptor.
 //!
-//! Each part of a path is opened under the folder opened before it and never through a link; links are read and
-//! walked like any other path, `..` goes back to the folder we came from. So nothing outside can be reached, and
-//! a name that is swapped while we walk can only lead to another place inside.
+//! The kernel is asked first, where it can be told to stay beneath a folder (`openat2`). What it refuses, or where it
+//! cannot be asked (older gVisor), is walked: each part of a path is opened under the folder opened before it and never
+//! through a link; links are read and walked like any other path, `..` goes back to the folder we came from. So nothing
+//! outside can be reached either way, and a name that is swapped while we walk can only lead to another place inside.
+//!
+//! The last name is never resolved by anybody: who uses it does so in the folder that was reached, through no link.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat, fstat, mkdirat, openat, readlinkat, statat};
+use rustix::fs::{
+    AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, mkdirat, openat, openat2, readlinkat,
+    statat, unlinkat,
+};
 
 use crate::launch::{Place as Where, WORKSPACE};
 
@@ -21,12 +27,16 @@ pub(super) struct Workspace {
     top: OwnedFd,
     /// Its real name. `/workspace` is understood everywhere, also where it lies somewhere else.
     real: OsString,
+    /// Whether the kernel is asked before we walk.
+    kernel: bool,
 }
 
 /// The end of a way: a folder that exists, and a name in it that may not.
 pub(super) struct Place {
     pub(super) folder: OwnedFd,
     pub(super) name: OsString,
+    /// Folders that were made on the way, the outermost first: each by the one it is in.
+    pub(super) made: Vec<(OwnedFd, OsString)>,
 }
 
 /// Why a path leads nowhere we may go.
@@ -62,12 +72,21 @@ const FOLDER: OFlags = OFlags::DIRECTORY.union(OFlags::NOFOLLOW).union(OFlags::C
 impl Workspace {
     pub(super) fn open(place: &Where) -> Result<Workspace, WalkError> {
         let top = openat(CWD, &place.workspace, FOLDER | OFlags::RDONLY, Mode::empty())?;
-        Ok(Workspace { top, real: place.workspace.clone().into_os_string() })
+        Ok(Workspace { top, real: place.workspace.clone().into_os_string(), kernel: true })
     }
 
-    /// A path without the name of the workspace before it.
-    pub(super) fn relative<'a>(&self, path: &'a str) -> &'a str {
-        self.beneath(path.as_bytes()).and_then(|rest| std::str::from_utf8(rest).ok()).unwrap_or(path)
+    /// The same where the kernel cannot be asked.
+    #[cfg(test)]
+    pub(super) fn walking(mut self) -> Workspace {
+        self.kernel = false;
+        self
+    }
+
+    /// The parts of a path, as they are written; none of an absolute one that lies elsewhere.
+    pub(super) fn parts<'a>(&self, path: &'a OsStr) -> Option<Vec<&'a [u8]>> {
+        let bytes = path.as_bytes();
+        let relative = if bytes.first() == Some(&b'/') { self.beneath(bytes)? } else { bytes };
+        Some(relative.split(|b| *b == b'/').filter(|part| !part.is_empty() && *part != b".").collect())
     }
 
     /// What of an absolute path lies beneath the workspace.
@@ -79,7 +98,7 @@ impl Workspace {
     }
 
     /// Opens a folder.
-    pub(super) fn folder(&self, path: &str) -> Result<OwnedFd, WalkError> {
+    pub(super) fn folder(&self, path: &OsStr) -> Result<OwnedFd, WalkError> {
         match self.place(path, Missing::Error)? {
             Some(place) => Ok(openat(&place.folder, &place.name, FOLDER | OFlags::RDONLY, Mode::empty())?),
             None => Ok(self.top()?),
@@ -87,7 +106,7 @@ impl Workspace {
     }
 
     /// Opens a regular file for reading; anything else is an error and never waited on.
-    pub(super) fn file(&self, path: &str) -> Result<OwnedFd, WalkError> {
+    pub(super) fn file(&self, path: &OsStr) -> Result<OwnedFd, WalkError> {
         let Some(place) = self.place(path, Missing::Error)? else {
             return Err(rustix::io::Errno::ISDIR.into());
         };
@@ -96,10 +115,57 @@ impl Workspace {
 
     /// Where a path ends, links on the way and at its end followed within the workspace.
     /// `None` is the workspace itself.
-    pub(super) fn place(&self, path: &str, missing: Missing) -> Result<Option<Place>, WalkError> {
+    pub(super) fn place(&self, path: &OsStr, missing: Missing) -> Result<Option<Place>, WalkError> {
+        match self.asked(path) {
+            Some(place) => Ok(Some(place)),
+            None => self.walked(path, missing),
+        }
+    }
+
+    /// The same in one question to the kernel; none where it has no answer, or one that we do not take from it.
+    fn asked(&self, path: &OsStr) -> Option<Place> {
+        if !self.kernel || path.as_bytes().contains(&0) {
+            return None;
+        }
+        let mut parts = self.parts(path)?;
+        let name = OsStr::from_bytes(parts.pop().filter(|name| *name != b"..")?);
+        let folder = if parts.is_empty() { b".".to_vec() } else { parts.join(&b'/') };
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+        let folder = openat2(&self.top, OsStr::from_bytes(&folder), flags, Mode::empty(), beneath).ok()?;
+        match kind_of(&folder, name) {
+            Ok(FileType::Symlink) => None,
+            Ok(_) | Err(rustix::io::Errno::NOENT) => {
+                Some(Place { folder, name: name.to_owned(), made: Vec::new() })
+            }
+            Err(_) => None,
+        }
+    }
+
+    fn walked(&self, path: &OsStr, missing: Missing) -> Result<Option<Place>, WalkError> {
+        let mut made = Vec::new();
+        let place = self.walk(path, missing, &mut made);
+        match place {
+            Ok(place) => Ok(place.map(|(folder, name)| Place { folder, name, made })),
+            Err(e) => {
+                for (folder, name) in made.iter().rev() {
+                    // One that somebody uses by now stays.
+                    unlinkat(folder, name, AtFlags::REMOVEDIR).ok();
+                }
+                Err(e)
+            }
+        }
+    }
+
+    fn walk(
+        &self,
+        path: &OsStr,
+        missing: Missing,
+        made: &mut Vec<(OwnedFd, OsString)>,
+    ) -> Result<Option<(OwnedFd, OsString)>, WalkError> {
         let mut rest: VecDeque<OsString> = VecDeque::new();
         // An absolute path means the same place as for a command: beneath /workspace or nowhere.
-        self.push_front(&mut rest, OsStr::new(path))?;
+        self.push_front(&mut rest, path)?;
         let mut trail = vec![self.top()?];
         let mut links = 0;
         let mut last: Option<OsString> = None;
@@ -133,7 +199,10 @@ impl Workspace {
                 Err(rustix::io::Errno::NOENT) if rest.is_empty() => last = Some(part),
                 Err(rustix::io::Errno::NOENT) if missing == Missing::Make => {
                     match mkdirat(at, &part, Mode::from_raw_mode(0o755)) {
-                        Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+                        Ok(()) => {
+                            made.push((openat(at, ".", FOLDER | OFlags::PATH, Mode::empty())?, part.clone()))
+                        }
+                        Err(rustix::io::Errno::EXIST) => {}
                         Err(e) => return Err(e.into()),
                     }
                     trail.push(openat(at, &part, FOLDER | OFlags::PATH, Mode::empty())?);
@@ -143,10 +212,10 @@ impl Workspace {
         }
         let folder = trail.pop().ok_or(WalkError::Outside)?;
         Ok(match last {
-            Some(name) => Some(Place { folder, name }),
+            Some(name) => Some((folder, name)),
             // The way ended at a folder itself (`a/..`, `.`): only the workspace is named this way.
             None if trail.is_empty() => None,
-            None => Some(Place { folder, name: OsString::from(".") }),
+            None => Some((folder, OsString::from("."))),
         })
     }
 
@@ -184,12 +253,17 @@ impl Workspace {
 
 /// Opens the end of a way for reading if it is a regular file.
 pub(super) fn open_regular(place: &Place) -> Result<OwnedFd, WalkError> {
-    // Without blocking: a pipe without a writer must not hold us.
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     if kind_of(&place.folder, &place.name)? == FileType::Directory {
         return Err(rustix::io::Errno::ISDIR.into());
     }
-    let fd = openat(&place.folder, &place.name, flags, Mode::empty())?;
+    open_regular_in(&place.folder, &place.name)
+}
+
+/// The same of a name that was just seen to be no folder.
+pub(super) fn open_regular_in(folder: &OwnedFd, name: &OsStr) -> Result<OwnedFd, WalkError> {
+    // Without blocking: a pipe without a writer must not hold us.
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
+    let fd = openat(folder, name, flags, Mode::empty())?;
     match FileType::from_raw_mode(fstat(&fd)?.st_mode) {
         FileType::RegularFile => Ok(fd),
         _ => Err(rustix::io::Errno::INVAL.into()),

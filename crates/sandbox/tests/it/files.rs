@@ -102,7 +102,7 @@ on_every_tier! {
     fn a_search_finds_lines_is_capped_and_never_backtracks(inside: &Inside) {
         inside.sh("mkdir s; for i in 1 2 3; do echo \"needle $i\" > s/$i; done; head -c 100000 /dev/zero | tr '\\0' a > s/long");
         let search = |pattern: &str, limit| {
-            inside.file(FileOp::Search { pattern: pattern.to_owned(), path: "s".to_owned(), limit }, b"").out
+            inside.file(FileOp::Search { pattern: pattern.to_owned(), path: "s".to_owned(), limit, ignored: false }, b"").out
         };
         let found = search("needle [12]", 1);
         assert!(found.contains("\"path\":\"s/1\",\"line\":1,\"text\":\"needle 1\"") && found.contains("\"more\":1"), "{found}");

@@ -326,6 +326,35 @@ pub(crate) fn set_limit(which: libc::__rlimit_resource_t, soft: u64, hard: u64) 
     check(i64::from(unsafe { libc::setrlimit(which, &raw const wanted) })).map(|_| ())
 }
 
+/// Whether a file is kept from being opened for writing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lease {
+    /// Who opens it waits, until the descriptor is closed.
+    Held,
+    /// Somebody has it open for writing.
+    Busy,
+    /// That cannot be had: of a file of somebody else's, or where an engine has no leases.
+    None,
+}
+
+/// Keeps a file, opened for reading, from being opened for writing.
+pub(crate) fn lease(file: &impl AsRawFd) -> Lease {
+    // Who opens it breaks the lease, and we are told by a signal that would end us.
+    ignore(libc::SIGIO);
+    // SAFETY: this command takes a number and no memory.
+    match check(i64::from(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, libc::F_RDLCK) })) {
+        Ok(_) => Lease::Held,
+        Err(e) if e.raw_os_error() == Some(libc::EAGAIN) => Lease::Busy,
+        Err(_) => Lease::None,
+    }
+}
+
+/// Whether nobody waits for a lease that is held.
+pub(crate) fn is_unbroken(file: &impl AsRawFd) -> bool {
+    // SAFETY: this command takes nothing.
+    unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GETLEASE) == libc::F_RDLCK }
+}
+
 /// A limit as it is in force; none counts as the largest number.
 pub(crate) fn soft_limit(which: libc::__rlimit_resource_t) -> u64 {
     limit_of(which).map_or(u64::MAX, |limit| limit.rlim_cur)

@@ -75,11 +75,12 @@ impl Workspace {
         Ok(Workspace { top, real: place.workspace.clone().into_os_string(), kernel: true })
     }
 
-    /// The same where the kernel cannot be asked.
+    /// A folder as one, with or without the kernel's help.
     #[cfg(test)]
-    pub(super) fn walking(mut self) -> Workspace {
-        self.kernel = false;
-        self
+    pub(super) fn of(folder: &std::path::Path, kernel: bool) -> Workspace {
+        let mut workspace = Workspace::open(&Where { workspace: folder.to_owned(), ..Where::own() }).unwrap();
+        workspace.kernel = kernel;
+        workspace
     }
 
     /// The parts of a path, as they are written; none of an absolute one that lies elsewhere.

@@ -3,7 +3,7 @@
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
-use sandbox::FileOp;
+use sandbox::{Change, FileOp, To, Was};
 
 use crate::{Inside, on_every_tier, shell};
 
@@ -19,7 +19,7 @@ on_every_tier! {
     fn what_is_written_is_read_back_by_tools_and_commands_alike(inside: &Inside) {
         assert_eq!(write(inside, "a/b/new.txt", "text\n"), "{\"ok\":{\"created\":true,\"bytes\":5}}\n");
         assert_eq!(inside.sh("cat a/b/new.txt").out, "text\n");
-        assert_eq!(read(inside, "/workspace/a/b/new.txt"), "{\"ok\":{\"size\":5,\"read\":5}}\ntext\n");
+        assert_eq!(read(inside, "/workspace/a/b/new.txt"), "{\"ok\":{\"size\":5,\"read\":5,\"executable\":false}}\ntext\n");
         if !inside.works_on_a_copy() {
             assert_eq!(std::fs::read_to_string(inside.workspace().join("a/b/new.txt")).unwrap(), "text\n");
         }
@@ -82,20 +82,26 @@ on_every_tier! {
         assert_eq!(inside.sh("cat a b").out, "one\ntwo");
     }
 
-    /// W2: a background loop swaps a folder for a link while writes go on; nothing appears outside.
+    /// W2: a background loop swaps a folder for a link while writes go on; nothing appears outside. By hand it is run
+    /// longer: `OUBLIETTE_TEST_RACE_SECONDS=60`.
     fn a_racing_swapper_wins_nothing(inside: &Inside) {
         let tmp = inside.tmp_inside();
         inside.sh(&format!("mkdir -p d {tmp}/victim; echo ORIGINAL > {tmp}/victim/f"));
         let swap = format!("while [ ! -e stop ]; do mv d e; ln -s {tmp}/victim d; rm d; mv e d; done");
         inside.sh(&format!("sh -c '{swap}' >/dev/null 2>&1 </dev/null &"));
         let mut answers = 0;
-        for _ in 0..40 {
+        #[expect(clippy::disallowed_methods, reason = "by hand it is run for a minute")]
+        let asked = std::env::var("OUBLIETTE_TEST_RACE_SECONDS").ok().and_then(|s| s.parse().ok());
+        let until = std::time::Instant::now() + Duration::from_secs(asked.unwrap_or(0));
+        let mut rounds = 0;
+        while rounds < 40 || std::time::Instant::now() < until {
+            rounds += 1;
             let answer = write(inside, "d/f", "OVERWRITTEN");
             answers += usize::from(answer.starts_with('{'));
             assert!(!read(inside, "d/f").contains("ORIGINAL"));
         }
         inside.sh("touch stop");
-        assert_eq!(answers, 40);
+        assert_eq!(answers, rounds);
         assert_eq!(inside.sh("cat $TMPDIR/victim/f; ls $TMPDIR/victim").out, "ORIGINAL\nf\n");
     }
 
@@ -109,6 +115,49 @@ on_every_tier! {
         // Exponential for a backtracking engine.
         assert!(search("(a+)+$b", 1).contains("\"matches\":[]"));
         assert!(search("(", 1).contains("\"pattern\""));
+    }
+
+    fn what_gitignore_ignores_is_left_out_unless_asked_for(inside: &Inside) {
+        inside.sh("mkdir -p src out; echo out/ > .gitignore; echo needle > src/a.c; echo needle > out/b.c");
+        let glob = |ignored| {
+            let op = FileOp::Glob { pattern: "*.c".to_owned(), path: ".".to_owned(), limit: 9, ignored };
+            inside.file(op, b"").out
+        };
+        assert!(glob(false).contains("{\"paths\":[\"src/a.c\"],\"more\":0,\"ignored\":1"), "{}", glob(false));
+        assert!(glob(true).contains("{\"paths\":[\"out/b.c\",\"src/a.c\"]"), "{}", glob(true));
+        let search = |ignored| {
+            let op = FileOp::Search { pattern: "needle".to_owned(), path: ".".to_owned(), limit: 9, ignored };
+            inside.file(op, b"").out
+        };
+        assert_eq!((search(false).matches("needle").count(), search(true).matches("needle").count()), (1, 2));
+    }
+
+    /// W3: a name that is no text is printed in quotes, and taken as it was printed.
+    fn w3_names_that_are_no_text_are_listed_and_taken(inside: &Inside) {
+        inside.sh("printf odd > \"$(printf 'a\\377\\nb')\"");
+        let list = inside.file(FileOp::List { path: ".".to_owned(), limit: 9 }, b"").out;
+        // JSON escapes the quotes and backslashes of the name once more.
+        assert!(list.contains(r#"\"a\\377\\nb\""#), "{list}");
+        assert!(read(inside, "\"a\\377\\nb\"").ends_with("\nodd"));
+    }
+
+    fn changes_are_all_or_nothing_and_never_of_what_is_something_else_by_now(inside: &Inside) {
+        inside.sh("echo one > a; chmod 750 a; echo two > b");
+        let wish = |path: &str, was: Was, bytes| {
+            Change { path: path.to_owned(), was, to: To::Content { bytes: Some(bytes), executable: None } }
+        };
+        // Of `one` and a line feed.
+        let sha256 = "2c8b08da5ce60398e1f19af0e5dccc744df274b826abe585eaba68c525434806".to_owned();
+        let same = Was::Same { sha256, bytes: 4 };
+        let stale = vec![wish("a", same.clone(), 2), wish("new/c", Was::Absent, 2), wish("b", same.clone(), 2)];
+        let answer = inside.file(FileOp::Change { changes: stale }, b"1\n2\n3\n").out;
+        assert!(answer.contains("\"changed\"") && answer.contains("b: "), "{answer}");
+        assert_eq!(inside.sh("cat a b; ls -A").out, "one\ntwo\na\nb\n");
+        let gone = Change { path: "b".to_owned(), was: Was::Any, to: To::Gone };
+        let changes = vec![wish("a", same, 2), wish("new/c", Was::Absent, 2), gone];
+        let answer = inside.file(FileOp::Change { changes }, b"1\n2\n").out;
+        assert_eq!(answer, "{\"ok\":{\"files\":3}}\n");
+        assert_eq!(inside.sh("cat a new/c; ls -A; stat -c %a a").out, "1\n2\na\nnew\n750\n");
     }
 
     fn a_list_is_sorted_and_says_what_is_left_out(inside: &Inside) {

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! A program of the guest may write at the same time. What it changed between our look and the exchange comes out of
-//! the exchange as something else than was expected, and goes back: nothing that somebody else wrote is lost. Where
-//! the engine cannot exchange two names (gVisor), a second name of the old file is kept and compared before and after,
+//! the exchange as something else than was expected, and goes back. Of the guest's own files, under Linux, nobody can
+//! open the old one for writing while this happens (a lease): who tries waits, and is seen. Where the engine cannot exchange two names (gVisor), a second name of the old file is kept and compared before and after,
 //! which leaves a program that renames over the file the moment between the two.
 //!
 //! A file with several names is replaced under the one that was given; the others keep the old content.
@@ -29,6 +29,7 @@ use sha2::{Digest, Sha256};
 
 use super::super::walk::{Missing, Place, Workspace, look, open_regular_in};
 use super::{Refusal, named};
+use crate::sys::{Lease, is_unbroken, lease};
 use crate::{Change, To, Was};
 
 /// Names that are tried for a temporary file.
@@ -88,7 +89,10 @@ fn name_in(mut refusal: Refusal, change: &Change, of: usize) -> Refusal {
 }
 
 fn changed() -> Refusal {
-    Refusal::new("changed", "it was changed by a program in the meantime; nothing was written")
+    Refusal::new(
+        "changed",
+        "a program changed it in the meantime, or has it open for writing; nothing was written",
+    )
 }
 
 /// One file on its way.
@@ -240,15 +244,42 @@ impl Step {
         if matches!(self.was, Was::Absent) {
             return Err(changed());
         }
+        let old = self.held()?;
         match renameat_with(folder, temporary, folder, name, RenameFlags::EXCHANGE) {
             Ok(()) => {
+                let out = match &old {
+                    Some((file, Lease::Held)) => {
+                        is_unbroken(file)
+                            && fstat(file).ok().map(|s| (s.st_dev, s.st_ino)) == identity(folder, temporary)
+                    }
+                    Some((_, Lease::Busy | Lease::None)) | None => self.is_as_expected(temporary),
+                };
                 self.stage = Stage::Exchanged;
-                if self.is_as_expected(temporary) { Ok(()) } else { Err(changed()) }
+                // Who waits for the old file gets it where it belongs.
+                let back = if out { Ok(()) } else { Err(changed()) };
+                if out || self.undo() {
+                    back
+                } else {
+                    Err(Refusal::new("changed", "it changed, and could not be put back"))
+                }
             }
             Err(Errno::INVAL | Errno::NOSYS) => self.replace(),
             Err(Errno::NOENT) => Err(changed()),
             Err(e) => Err(e.into()),
         }
+    }
+
+    /// The file as it is before it is exchanged, if it must be a certain one: compared once more, and kept from being
+    /// opened for writing until that is done.
+    fn held(&self) -> Result<Option<(File, Lease)>, Refusal> {
+        let Was::Same { sha256, bytes } = &self.was else { return Ok(None) };
+        let file = File::from(open_regular_in(&self.place.folder, &self.place.name)?);
+        let lease = lease(&file);
+        let found = digest_of(file.try_clone()?, *bytes)?;
+        if lease == Lease::Busy || found != *sha256 {
+            return Err(changed());
+        }
+        Ok(Some((file, lease)))
     }
 
     /// Where two names cannot be exchanged.
@@ -380,7 +411,11 @@ fn identity(folder: &OwnedFd, name: &OsStr) -> Option<(u64, u64)> {
 }
 
 fn digest(folder: &OwnedFd, name: &OsStr, bytes: u64) -> Result<String, Refusal> {
-    let mut file = File::from(open_regular_in(folder, name)?).take(bytes.saturating_add(1));
+    digest_of(File::from(open_regular_in(folder, name)?), bytes)
+}
+
+fn digest_of(file: File, bytes: u64) -> Result<String, Refusal> {
+    let mut file = file.take(bytes.saturating_add(1));
     let (mut sum, mut piece) = (Sha256::new(), vec![0; 64 << 10]);
     loop {
         match file.read(&mut piece)? {

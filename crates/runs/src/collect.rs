@@ -69,6 +69,8 @@ pub(crate) fn collect(
     let Walk { mut found, links, mut refused, cut_short, .. } = walk;
     refuse_outside_links(&mut found, &links, &mut refused);
     let changes = compare(&folder, taken, &found, limits, &mut refused, cut_short);
+    // Who takes the change over has a file less and a file more, wherever it came from.
+    let list = changes.iter().map(told).collect();
     let changes = with_renames(&folder, taken, changes);
     let mut writer = Writer {
         folder: &folder,
@@ -83,7 +85,7 @@ pub(crate) fn collect(
         writer.change(change)?;
     }
     let mut out = writer.end();
-    out.changes = changes.into_iter().map(told).collect();
+    out.changes = list;
     out.summary.refused = refused.end();
     let count = |names: &Vec<String>| u64::try_from(names.len()).unwrap_or(u64::MAX);
     let Summary { added, changed, deleted, renamed, .. } = &out.summary;
@@ -284,14 +286,15 @@ enum New {
     Link { target: OsString },
 }
 
-fn told(change: Change) -> (PathBuf, changes::Change) {
-    let new = change.new.map(|new| match new {
-        New::Link { target } => Item { kind: Kind::Link { target }, mode: 0o777 },
+fn told(change: &Change) -> (PathBuf, changes::Change) {
+    let new = change.new.as_ref().map(|new| match new {
+        New::Link { target } => Item { kind: Kind::Link { target: target.clone() }, mode: 0o777 },
         New::File { executable, size, sha256 } => {
-            Item { kind: Kind::File { size, sha256 }, mode: git_mode(executable) & 0o777 }
+            let kind = Kind::File { size: *size, sha256: sha256.clone() };
+            Item { kind, mode: git_mode(*executable) & 0o777 }
         }
     });
-    (change.path, changes::Change { old: change.old, new })
+    (change.path.clone(), changes::Change { old: change.old.clone(), new })
 }
 
 fn compare(

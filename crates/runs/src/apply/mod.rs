@@ -252,7 +252,9 @@ impl Delivery {
             return Err(cannot("nothing was collected", "see `oubliette runs show`"));
         };
         let list = |key: &str| event[key].as_str().and_then(|name| artifact(&folder, name));
-        let none = ["added", "changed", "deleted"].iter().all(|key| event[*key] == 0);
+        let none = ["added", "changed", "deleted", "renamed"]
+            .iter()
+            .all(|key| event[*key].as_u64().unwrap_or(0) == 0);
         let changes = match list("changes_artifact") {
             Some(text) => changes::read(&text)
                 .ok_or_else(|| broken("its list of changes names what no collection takes".to_owned()))?,

@@ -167,7 +167,7 @@ fn seen_of(over: &Over) -> Result<Seen, Trouble> {
     Ok(Seen {
         outcome: killed.then_some(Outcome::Killed),
         steps: steps_of(&over.dir)?,
-        truncated: over.texts.iter().any(|text| text.contains("(the output was shortened)")),
+        truncated: over.texts.iter().any(|text| text.contains("(the output was shortened")),
         texts: over.texts.clone(),
         runs: vec![over.dir.clone()],
         ..Seen::default()

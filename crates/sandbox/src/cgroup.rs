@@ -25,9 +25,9 @@ const CONTROLLERS: [&str; 3] = ["memory", "pids", "cpu"];
 const COUNTER: &str = "cpuacct";
 /// Microseconds of one accounting period, the kernel's default.
 const PERIOD_US: u64 = 100_000;
-/// What a sandbox counts where others want the same processors, of the usual 100: one that is busy on two cores leaves
-/// four fifths of each to a neighbour.
-const WEIGHT: u64 = 50;
+/// What a sandbox counts where others want the same processors, of the usual 100: three quarters of a core are left to one
+/// neighbour on it.
+const WEIGHT: u64 = 33;
 /// The usual weight in v1 is 1024.
 const SHARES: u64 = 1024 / 100;
 /// A group is empty for a moment before its sandbox enters it, far shorter than this.

@@ -548,7 +548,7 @@ fn limits(tier: Tier, seen: &Outside, bounds: &Bounds, hello: &Hello) -> Vec<Lay
         ),
     });
     layers.push(if has("cpu") {
-        layer("cores", true, format!("{} by {by}, with half the weight of others", bounds.cores))
+        layer("cores", true, format!("{} by {by}, with a third of the weight of others", bounds.cores))
     } else {
         part(
             "cores",

@@ -25,7 +25,7 @@ pub(crate) struct Sessions {
 
 /// The kernel's weights of priorities from [`LEAST`] on; the usual one is 1024.
 const WEIGHTS: [u64; 17] = [526, 423, 335, 272, 215, 172, 137, 110, 87, 70, 56, 45, 36, 29, 23, 18, 15];
-/// The first of them: about the weight that a group of ours has.
+/// The first of them: a little more than the weight that a group of ours has.
 const LEAST: i32 = 3;
 /// What all sessions of a sandbox may weigh together, as long as there is a priority for it. A call has two.
 const TOGETHER: u64 = 2 * 526;

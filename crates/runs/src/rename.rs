@@ -4,7 +4,7 @@
 //! by line, is taken for one file with edits, as git does by default. A guest decides how much there is to compare, and
 //! so that ends at a bound: what is not found is told as one file less and one more, and the patch is as right.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hasher};
 use std::path::{Path, PathBuf};
 
@@ -26,6 +26,8 @@ pub(crate) struct Pair {
 /// Files on each side whose lines are looked at, and how large they may be.
 const MOST: usize = 200;
 const LARGEST: u64 = 512 << 10;
+/// Files of one content among which one of the same name is looked for.
+const ALIKE: usize = 100;
 /// Lines that are compared in all.
 const PATIENCE: usize = 5_000_000;
 const LEAST: u64 = 50;
@@ -44,17 +46,18 @@ pub(crate) fn pairs(
     read: &dyn Fn(Side, &Candidate<'_>) -> Option<Vec<u8>>,
 ) -> Vec<Pair> {
     let mut pairs = Vec::new();
-    let mut left: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+    let mut left: BTreeMap<&str, VecDeque<usize>> = BTreeMap::new();
     for (n, file) in gone.iter().enumerate().filter(|(_, file)| file.size > 0) {
-        left.entry(file.sha256).or_default().push(n);
+        left.entry(file.sha256).or_default().push_back(n);
     }
     let (mut paired_gone, mut paired_new) = (vec![false; gone.len()], vec![false; new.len()]);
     for (n, file) in new.iter().enumerate().filter(|(_, file)| file.size > 0) {
         let Some(same) = left.get_mut(file.sha256) else { continue };
         let named = |i: &usize| gone[*i].path.file_name() == file.path.file_name();
-        let at = same.iter().position(|i| named(i) && apart(gone[*i].path, file.path));
-        let at = at.or_else(|| same.iter().position(|i| apart(gone[*i].path, file.path)));
-        if let Some(i) = at.map(|at| same.remove(at)) {
+        let first = || same.iter().take(ALIKE);
+        let at = first().position(|i| named(i) && apart(gone[*i].path, file.path));
+        let at = at.or_else(|| first().position(|i| apart(gone[*i].path, file.path)));
+        if let Some(i) = at.and_then(|at| same.remove(at)) {
             (paired_gone[i], paired_new[n]) = (true, true);
             pairs.push(Pair { from: gone[i].path.to_owned(), to: file.path.to_owned(), same: 100 });
         }
@@ -178,6 +181,20 @@ mod tests {
     fn the_same_content_is_the_same_file_and_the_same_name_comes_first() {
         let pairs = found(&[("a/x", "1"), ("b/y", "1"), ("e", "")], &[("c/y", "1"), ("c/z", "1"), ("f", "")]);
         assert_eq!(pairs, [one("b/y", "c/y", 100), one("a/x", "c/z", 100)]);
+    }
+
+    /// As many files of one content as a run may have, each with another name: no more work than for as many others.
+    #[test]
+    fn many_files_of_one_content_are_no_work_beyond_measure() {
+        let names = |side: &str| (0..50_000).map(|n| format!("{side}/{side}{n}")).collect::<Vec<_>>();
+        let (gone, new) = (names("a"), names("b"));
+        let files = |names: &'static [String]| -> Vec<Candidate<'static>> {
+            names.iter().map(|name| Candidate { path: Path::new(name), size: 1, sha256: "x" }).collect()
+        };
+        let (gone, new) = (files(gone.leak()), files(new.leak()));
+        let begun = std::time::Instant::now();
+        assert_eq!(pairs(&gone, &new, &|_, _| None).len(), 50_000);
+        assert!(begun.elapsed() < std::time::Duration::from_secs(10), "{:?}", begun.elapsed());
     }
 
     #[test]

@@ -8,6 +8,9 @@ use sha1::{Digest, Sha1};
 
 use super::pack::Id;
 
+/// Bytes of all names together: one that is packed may say long ones in few.
+const MOST_NAMES: usize = 128 << 20;
+
 /// What a repository knows of its folder.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Known {
@@ -32,6 +35,7 @@ impl Known {
         let number = |at: usize| Some(u32::from_be_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
         let version = number(4).filter(|v| bytes.starts_with(b"DIRC") && (2..=4).contains(v))?;
         let (mut known, mut at, mut name) = (Known::default(), 12, Vec::new());
+        let mut room = MOST_NAMES;
         for _ in 0..number(8)? {
             let start = at;
             let mode = number(at + 24)?;
@@ -54,6 +58,7 @@ impl Known {
             if name.is_empty() || name.len() > 4096 {
                 return None;
             }
+            room = room.checked_sub(name.len())?;
             match mode & 0o170_000 {
                 0o100_000 | 0o120_000 => known.files.insert(name.clone()),
                 0o160_000 | 0o040_000 => {
@@ -144,6 +149,18 @@ mod tests {
         assert_eq!(Known::read(&bytes), None);
         let split = [&written(&[])[..12], b"link\0\0\0\0", &[0; 20]].concat();
         assert_eq!(Known::read(&split), None);
+        // 40 000 names of 4 KiB in 3 MiB.
+        let packed = |name: &[u8], cut: &[u8]| {
+            [&[0; 24][..], &[0, 0, 0x81, 0xa4], &[0; 34], cut, name, b"\0"].concat()
+        };
+        let mut bomb = b"DIRC\0\0\0\x04".to_vec();
+        bomb.extend_from_slice(&40_000u32.to_be_bytes());
+        bomb.extend(packed(&[b'x'; 4095], &[0]));
+        for n in 1..40_000 {
+            bomb.extend(packed(format!("{n:05}").as_bytes(), &[5]));
+        }
+        bomb.extend_from_slice(&[0; 20]);
+        assert_eq!(Known::with(&bomb, 20), None);
         let far = [&written(&[])[..12], b"TREE\xff\xff\xff\xff", &[0; 20]].concat();
         assert_eq!(Known::read(&far), None);
     }

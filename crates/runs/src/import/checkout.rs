@@ -59,8 +59,9 @@ pub(crate) enum Repository {
 /// Read from somebody's repository, at most.
 const LARGEST_INDEX: u64 = 256 << 20;
 const LARGEST_SETTINGS: u64 = 1 << 20;
-/// Files that are packed at once, and bytes of one that is packed by itself.
+/// Files that are packed at once, with their bytes, and bytes of one that is packed by itself.
 const AT_ONCE: usize = 64;
+const TOGETHER: u64 = 8 << 20;
 const LARGE: u64 = 4 << 20;
 /// The fresh commit's time, so that the same files make the same commit: the first second of 2000.
 const TIME: u64 = 946_684_800;
@@ -133,7 +134,8 @@ impl Walk<'_> {
         for name in names {
             let kept = KEPT.iter().any(|kept| name == *kept) || name.as_bytes().starts_with(b"sharedindex.");
             if kept {
-                self.entry(&from, &made, &name, path, 1)?;
+                // Repositories inside one another are folders inside folders.
+                self.entry(&from, &made, &name, path, path.components().count())?;
             }
         }
         let made = &made.folder;
@@ -257,7 +259,7 @@ impl Walk<'_> {
         pack: &mut Pack,
     ) -> Result<Vec<Id>, RunError> {
         let threads = std::thread::available_parallelism().map_or(1, usize::from).min(4);
-        let work = Mutex::new(files.chunks(AT_ONCE).enumerate());
+        let work = Mutex::new(some_at_once(files).into_iter().enumerate());
         let manifest = &self.taken.manifest;
         let mut ids = Vec::with_capacity(files.len());
         std::thread::scope(|scope| {
@@ -340,6 +342,26 @@ enum Packed {
     Small(Id, Vec<u8>),
     /// To be packed on the way.
     Large,
+}
+
+/// Files in parts of which several are held in memory, packed.
+fn some_at_once(mut files: &[(PathBuf, u32, u64)]) -> Vec<&[(PathBuf, u32, u64)]> {
+    let mut parts = Vec::new();
+    while !files.is_empty() {
+        let (mut many, mut bytes) = (0, 0u64);
+        for (_, _, size) in files.iter().take(AT_ONCE) {
+            // A large one is not held.
+            bytes += Some(*size).filter(|size| *size <= LARGE).unwrap_or(0);
+            if many > 0 && bytes > TOGETHER {
+                break;
+            }
+            many += 1;
+        }
+        let (part, rest) = files.split_at(many);
+        parts.push(part);
+        files = rest;
+    }
+    parts
 }
 
 fn blob(root: &Folder, path: &Path, kind: &Kind, size: u64) -> io::Result<Packed> {

@@ -278,3 +278,15 @@ fn r44_a_fresh_commit_counts_towards_the_limits() {
     assert!(e.contains("more than 12 files in all"), "{e}");
     assert!(!place.work.exists());
 }
+
+/// Each of them begins a way of its own, and all of them together are one way.
+#[test]
+fn repositories_inside_the_folders_of_repositories_are_bounded_like_folders() {
+    let place = Place::new();
+    let inner = "objects/.git/".repeat(100);
+    place.write(format!(".git/{inner}HEAD"), "ref: refs/heads/main\n");
+    let RunError::Import { reason, .. } = take(&place, History::Keep).unwrap_err() else {
+        panic!("another reason")
+    };
+    assert!(reason.contains("nested deeper"), "{reason}");
+}

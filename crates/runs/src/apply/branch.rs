@@ -242,6 +242,16 @@ fn holds(git: &Git<'_>, old: &Item, (mode, object): &(String, String)) -> Result
     if !right {
         return Ok(false);
     }
+    let expected = match &old.kind {
+        Kind::Link { target } => u64::try_from(target.len()).unwrap_or(u64::MAX),
+        Kind::File { size, .. } => *size,
+        Kind::Folder => return Ok(false),
+    };
+    // What it unpacks to is the repository's word; it is held against ours before it is held at all.
+    let size = git.ask(&["cat-file", "-s", object]).map_err(failed("read an object"))?;
+    if word(&size) != expected.to_string() {
+        return Ok(false);
+    }
     let content = git.ask(&["cat-file", "blob", object]).map_err(failed("read an object"))?;
     Ok(match &old.kind {
         Kind::Link { target } => target.as_bytes() == content,

@@ -9,7 +9,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
-const SETTINGS: [&str; 9] = [
+const SETTINGS: [&str; 10] = [
+    // A folder that only looks like a repository may be a guest's.
+    "safe.bareRepository=explicit",
     "core.hooksPath=/dev/null",
     "core.fsmonitor=false",
     "core.attributesFile=/dev/null",
@@ -20,7 +22,7 @@ const SETTINGS: [&str; 9] = [
     "gc.auto=0",
     "maintenance.auto=false",
 ];
-const VARIABLES: [(&str, &str); 12] = [
+const VARIABLES: [(&str, &str); 13] = [
     ("PATH", PATH),
     ("LC_ALL", "C"),
     ("HOME", "/nonexistent"),
@@ -30,6 +32,8 @@ const VARIABLES: [(&str, &str); 12] = [
     ("GIT_OPTIONAL_LOCKS", "0"),
     ("GIT_TERMINAL_PROMPT", "0"),
     ("GIT_NO_LAZY_FETCH", "1"),
+    // Over every setting of the repository's own, for a git that does not know the line before.
+    ("GIT_ALLOW_PROTOCOL", "none"),
     ("GIT_NO_REPLACE_OBJECTS", "1"),
     ("GIT_AUTHOR_NAME", "oubliette"),
     ("GIT_COMMITTER_NAME", "oubliette"),

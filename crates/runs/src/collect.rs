@@ -30,6 +30,8 @@ pub(crate) const LARGEST_TEXT: u64 = 4 << 20;
 /// Of files that are not in the patch, this much is kept as an artifact: each, and all together.
 const LARGEST_KEPT: u64 = 16 << 20;
 const ALL_KEPT: u64 = 64 << 20;
+/// Artifacts whose hashes one line of the record surely holds.
+const MOST_KEPT: usize = 1000;
 const LARGEST_PATCH: usize = 64 << 20;
 const BINARY: &str = "binary";
 const LONGEST_PATH: usize = 4000;
@@ -595,8 +597,11 @@ impl Writer<'_> {
     /// A change that is told and kept beside the patch, not in it.
     fn apart(&mut self, change: &Change, why: &'static str) -> Result<(), RunError> {
         let path = &change.path;
+        let room = self.out.artifacts.len() < MOST_KEPT;
         let artifact = match &change.new {
-            Some(New::File { size, .. }) if *size <= LARGEST_KEPT && self.kept + *size <= ALL_KEPT => {
+            Some(New::File { size, .. })
+                if room && *size <= LARGEST_KEPT && self.kept + *size <= ALL_KEPT =>
+            {
                 match read(self.folder, path, *size) {
                     Ok(bytes) => {
                         self.kept += *size;

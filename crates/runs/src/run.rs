@@ -240,7 +240,7 @@ impl Run {
             changed: summary.counts.changed,
             deleted: summary.counts.deleted,
             renamed: summary.counts.renamed,
-            refused: summary.refused.clone(),
+            refused: some(&summary.refused),
             artifacts,
             patch_sha256,
             changes_artifact,
@@ -693,6 +693,22 @@ fn originals(source: &Path) -> Option<String> {
     folder.to_str().map(str::to_owned)
 }
 
+/// What one line of the record holds beside the artifacts that it names; a guest decides how much there is.
+fn some(refused: &[String]) -> Vec<String> {
+    const ROOM: usize = 48 << 10;
+    let mut bytes = 0;
+    let fits = refused.iter().take_while(|text| {
+        bytes += text.len();
+        bytes <= ROOM
+    });
+    let fits = fits.count();
+    let mut some = refused.get(..fits).unwrap_or_default().to_vec();
+    if fits < refused.len() {
+        some.push(format!("and {} more", refused.len() - fits));
+    }
+    some
+}
+
 fn millis(since: Instant) -> u64 {
     millis_of(since.elapsed())
 }
@@ -801,6 +817,24 @@ mod tests {
         assert!(result.changes.added.len() < 10_000, "{}", result.changes.added.len());
         assert_eq!(place.result(&id)["changes"]["counts"]["added"], 12_000);
         assert_eq!(crate::list(&place.store()).unwrap().runs[0].changes, Some(12_000));
+    }
+
+    /// A build leaves as much: what is kept of it, and what is refused, must fit into the line that names it.
+    #[test]
+    fn a_flood_of_binaries_and_refused_links_leaves_a_record_that_verifies() {
+        let place = Rig::new();
+        let run = place.run();
+        let id = run.id().to_owned();
+        let folder = run.dir().join("workspace").join("d".repeat(200));
+        std::fs::create_dir_all(&folder).unwrap();
+        for n in 0..3_000 {
+            std::fs::write(folder.join(n.to_string()), format!("\0{n}")).unwrap();
+            std::os::unix::fs::symlink("/etc", folder.join(format!("{n}{}", "\u{1}".repeat(200)))).unwrap();
+        }
+        let result = wait(run.finish(StopReason::Finished, "", 0)).unwrap();
+        assert_eq!(result.changes.counts.added, 3_000);
+        place.result(&id);
+        assert!(crate::Delivery::open(&place.store(), &id).is_ok());
     }
 
     #[test]

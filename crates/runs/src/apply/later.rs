@@ -44,6 +44,8 @@ const RULES: &[Rule] = &[
         names: &[
             ".git/",
             ".git",
+            // With `objects` and `refs` beside it any folder is a repository, whose settings start programs.
+            "HEAD",
             ".gitattributes",
             ".gitmodules",
             ".gitconfig",
@@ -150,6 +152,8 @@ const RULES: &[Rule] = &[
         grave: true,
         reason: "a coding agent takes it for orders or starts programs that it names",
         names: &[
+            "oubliette.toml",
+            "guild.toml",
             ".claude/",
             ".claude.json",
             "CLAUDE.md",
@@ -495,6 +499,9 @@ mod tests {
         for (path, code) in [
             (".gitattributes", "git"),
             ("deep/down/.gitmodules", "git"),
+            ("docs/HEAD", "git"),
+            ("oubliette.toml", "agent"),
+            ("team/guild.toml", "agent"),
             (".husky/pre-commit", "git"),
             (".vscode/tasks.json", "editor"),
             ("a/.idea/workspace.xml", "editor"),

@@ -1,10 +1,14 @@
 //! What is being done to a target, on the disk before it is done: `apply.json` in the run's folder, where no guest
 //! reaches.
+//!
+//! A folder of runs may come from anywhere, a journal's text with it. So one is obeyed only where the target says
+//! the same: a mark of the user's own lies in it from before the first step until after the last.
 
+use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -101,8 +105,8 @@ impl Journal {
         written
     }
 
-    /// The one in the folder of a run, if there is one.
-    pub(crate) fn read(run: &Folder) -> io::Result<Option<Journal>> {
+    /// The one in the folder of the run `id`, if there is one.
+    pub(crate) fn read(run: &Folder, id: &str) -> io::Result<Option<Journal>> {
         let mut text = Vec::new();
         match run.file(Path::new(NAME)) {
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
@@ -113,11 +117,41 @@ impl Journal {
         if journal.v != 1 {
             return Err(io::Error::other("a newer version wrote it"));
         }
+        if journal.steps.iter().enumerate().any(|(n, step)| step.beside != beside(id, n)) {
+            return Err(io::Error::other("its journal names what no apply puts beside"));
+        }
         Ok(Some(journal))
     }
 
     pub(crate) fn remove(run: &Path) -> io::Result<()> {
         fs::remove_file(run.join(NAME))?;
         File::open(run)?.sync_all()
+    }
+}
+
+/// The name under which the entry of a step waits.
+pub(crate) fn beside(id: &str, step: usize) -> String {
+    format!(".oubliette-{id}-{step}")
+}
+
+fn mark_of(id: &str) -> OsString {
+    format!(".oubliette-{id}").into()
+}
+
+/// Says in a target that the run `id` is being taken over to it.
+pub(crate) fn mark(target: &Folder, id: &str) -> io::Result<()> {
+    target.create(&mark_of(id), 0o600).map(drop)
+}
+
+/// Whether we said so.
+pub(crate) fn is_marked(target: &Folder, id: &str) -> bool {
+    let us = rustix::process::geteuid().as_raw();
+    target.look(&mark_of(id)).is_ok_and(|meta| meta.is_file() && meta.uid() == us)
+}
+
+pub(crate) fn unmark(target: &Folder, id: &str) -> io::Result<()> {
+    match target.remove_file(&mark_of(id)) {
+        Err(e) if e.kind() != ErrorKind::NotFound => Err(e),
+        Ok(()) | Err(_) => target.sync(),
     }
 }

@@ -16,7 +16,7 @@ mod later;
 mod swap;
 mod target;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -306,8 +306,14 @@ impl Delivery {
         if real.starts_with(&self.store) {
             return Err(wrong(format!("{} lies in the folder of the runs itself", in_text(&path))));
         }
-        let folder =
-            Folder::open(&real).map_err(|e| wrong(format!("cannot open {}: {e}", in_text(&path))))?;
+        // What a guest has made must never become a record, or a journal that is obeyed.
+        if let Some(inside) = self.changes.keys().find(|path| self.is_of_records(&real, path)) {
+            return Err(wrong(format!("{} would come into the folder of the records", in_text(inside))));
+        }
+        // A link that was put into the way since is not gone through.
+        let folder = Folder::open(Path::new("/"))
+            .and_then(|root| root.folder(real.strip_prefix("/").unwrap_or(&real)))
+            .map_err(|e| wrong(format!("cannot open {}: {e}", in_text(&path))))?;
         let original = self.meta["folder"].as_str().is_some_and(|folder| Path::new(folder) == real);
         Ok(Target { path: real, folder, original })
     }
@@ -413,6 +419,15 @@ impl Delivery {
             path,
             source,
         })
+    }
+
+    /// Whether a path of a target is in the folder of the runs, or in the one around it that has their locks, where
+    /// the target does not lie in that itself.
+    fn is_of_records(&self, target: &Path, path: &Path) -> bool {
+        let around = self.store.parent().filter(|_| self.store.ends_with("runs"));
+        let around = around.filter(|around| !target.starts_with(around));
+        let path = target.join(path);
+        path.starts_with(&self.store) || around.is_some_and(|around| path.starts_with(around))
     }
 
     fn broken(&self, finding: String) -> ApplyError {
@@ -639,7 +654,8 @@ fn recover(store: &Path, held: &RunId) -> Result<Vec<String>, ApplyError> {
 
 /// Brings an apply that was interrupted to a whole state; a sentence, when there was one. The caller holds the run.
 pub(crate) fn interrupted(dir: &Path, dry_run: bool) -> io::Result<Option<String>> {
-    let Some(journal) = Journal::read(&Folder::open(dir)?)? else { return Ok(None) };
+    let id_of_run = dir.file_name().and_then(OsStr::to_str).unwrap_or_default();
+    let Some(journal) = Journal::read(&Folder::open(dir)?, id_of_run)? else { return Ok(None) };
     let at = journal.target();
     let told = |what: &str| Ok(Some(format!("an apply to {} that was interrupted {what}", in_text(&at))));
     if dry_run {
@@ -661,6 +677,10 @@ pub(crate) fn interrupted(dir: &Path, dry_run: bool) -> io::Result<Option<String
     if !target.lock()? {
         return Err(io::Error::other(format!("somebody else changes {} right now", in_text(&at))));
     }
+    if !journal::is_marked(&target, id_of_run) {
+        Journal::remove(dir)?;
+        return told("is forgotten: nothing in that folder says that one began, or is left of it");
+    }
     let (left, what) = match journal.phase {
         Phase::Staging | Phase::Swapping => {
             (swap::back(&target, &journal), "was taken back: nothing is changed")
@@ -670,6 +690,7 @@ pub(crate) fn interrupted(dir: &Path, dry_run: bool) -> io::Result<Option<String
     if !left.is_empty() && journal.phase != Phase::Done {
         return Err(io::Error::other(left.join("; ")));
     }
+    journal::unmark(&target, id_of_run)?;
     Journal::remove(dir)?;
     told(what)
 }

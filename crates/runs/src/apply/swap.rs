@@ -1,8 +1,8 @@
 //! Taking a change over, all of it or nothing.
 //!
 //! ```text
-//!   journal(staging) ─▶ every new entry beside its place ─▶ journal(swapping) ─▶ exchanged, one after the other,
-//!   what came out looked at again ─▶ journal(done) ─▶ what was there before removed ─▶ no journal
+//!   journal(staging) ─▶ mark ─▶ every new entry beside its place ─▶ journal(swapping) ─▶ exchanged, one after the
+//!   other, what came out looked at again ─▶ journal(done) ─▶ what was there before removed ─▶ no mark ─▶ no journal
 //! ```
 //!
 //! Who comes later and finds a journal takes back what is not `done` and finishes what is. Which of the two states an
@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};
 
-use super::journal::{Entry, Id, Journal, Phase, Word};
+use super::journal::{self, Entry, Id, Journal, Phase, Word};
 use super::target::{Now, Step, Was, contents, is, now};
 use crate::beneath::{Folder, own};
 use crate::manifest::{Item, Kind, hex};
@@ -61,7 +61,7 @@ impl Swap<'_> {
         let root = self.target.metadata().map_err(|e| io_at("look at", self.at, e))?;
         let entries = steps.iter().enumerate().map(|(n, (path, step))| Entry {
             path: Word::of(path),
-            beside: format!(".oubliette-{}-{n}", self.id),
+            beside: journal::beside(self.id, n),
             old: step.old.as_ref().map(|was| id(&was.meta)),
             new: None,
             has_new: !step.new.is_empty(),
@@ -70,18 +70,33 @@ impl Swap<'_> {
         });
         let mut journal = Journal::new(self.at, id(&root), entries.collect());
         self.write(&journal)?;
-        let done = self.stage(steps, &mut journal).and_then(|()| self.swap(steps, &mut journal));
-        if let Err(failed) = done {
+        if let Err(e) = journal::mark(self.target, self.id) {
+            self.forget()?;
+            return Err(io_at("write to", self.at, e));
+        }
+        let marked = self.target.sync().map_err(|e| io_at("write to", self.at, e));
+        let done = marked.and_then(|()| self.stage(steps, &mut journal));
+        if let Err(failed) = done.and_then(|()| self.swap(steps, &mut journal)) {
             let left = back(self.target, &journal);
             if left.is_empty() {
-                Journal::remove(self.run).map_err(|e| io_at("remove the journal in", self.run, e))?;
+                self.end()?;
                 return Err(failed);
             }
             return Err(Failed::Stuck(left));
         }
         let left = forth(self.target, &journal, &|n| (self.progress)(n, self.all(steps)));
-        Journal::remove(self.run).map_err(|e| io_at("remove the journal in", self.run, e))?;
+        self.end()?;
         Ok(left)
+    }
+
+    /// The mark first: a journal without one says that nothing is left to be done.
+    fn end(&self) -> Result<(), Failed> {
+        journal::unmark(self.target, self.id).map_err(|e| io_at("remove the mark in", self.at, e))?;
+        self.forget()
+    }
+
+    fn forget(&self) -> Result<(), Failed> {
+        Journal::remove(self.run).map_err(|e| io_at("remove the journal in", self.run, e))
     }
 
     fn write(&self, journal: &Journal) -> Result<(), Failed> {

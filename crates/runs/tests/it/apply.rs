@@ -512,3 +512,67 @@ fn files_that_the_change_does_not_touch_count_unless_they_are_said_not_to() {
     assert_eq!(fs::read_to_string(rig.target().join("kept")).unwrap(), "mine\n");
     assert_eq!(fs::read_to_string(rig.target().join("new")).unwrap(), "x\n");
 }
+
+/// What the patch tells as a rename is one file less and one more where it is taken over.
+#[test]
+fn files_that_were_only_moved_are_taken_over() {
+    let text = "1\n2\n3\n4\n5\n6\n7\n8\n";
+    let rig = Rig::new(
+        |root| {
+            write(root, "same", text);
+            write(root, "edited", "a\nb\nc\nd\ne\nf\ng\nh\n");
+        },
+        |root| {
+            fs::create_dir(root.join("sub")).unwrap();
+            fs::rename(root.join("same"), root.join("sub/same")).unwrap();
+            fs::remove_file(root.join("edited")).unwrap();
+            write(root, "other", "a\nb\nc\nd\ne\nf\ng\nX\n");
+        },
+    );
+    rig.apply().unwrap();
+    let work = Tree::of(&rig.run().join("workspace")).unwrap();
+    assert_eq!(work.differences(&rig.tree()), NONE);
+}
+
+/// A folder of runs may come with a checkout or an archive: no journal in it makes anybody's file go.
+#[test]
+fn r13_a_journal_is_obeyed_only_where_its_target_says_that_one_began() {
+    let rig = Rig::new(|root| write(root, "file", "old\n"), |root| write(root, "file", "new\n"));
+    let victim = rig.dir.path().join("victim");
+    write(&victim, "file", "mine\n");
+    let number = |path: &Path| fs::metadata(path).map(|meta| (meta.dev(), meta.ino())).unwrap();
+    let before = Tree::of(&victim).unwrap();
+    for phase in ["staging", "swapping", "done"] {
+        for beside in ["file".to_owned(), format!(".oubliette-{}-0", rig.id)] {
+            let id = number(&victim.join("file"));
+            let step = json!({
+                "path": "file", "beside": beside, "has_new": true, "old_inner": [], "new_inner": [],
+                "old": (phase == "done").then_some(id), "new": id,
+            });
+            let journal = json!({
+                "v": 1, "target": victim, "root": number(&victim), "phase": phase, "steps": [step],
+            });
+            write(&rig.run(), "apply.json", journal.to_string());
+            let cleared = runs::gc(&rig.store(), Duration::MAX, u64::MAX, false).unwrap();
+            assert!(!cleared.failed.is_empty() || !cleared.notes.is_empty(), "{cleared:?}");
+            rig.open().ok();
+            assert_eq!(before.differences(&Tree::of(&victim).unwrap()), NONE, "{phase} {beside}");
+        }
+    }
+    // The last one was no journal's fault.
+    assert!(!rig.run().join("apply.json").exists());
+    rig.apply().unwrap();
+}
+
+/// The folder of the records is often beside the files: what a guest puts there is never taken for ours.
+#[test]
+fn r13_nothing_is_taken_over_into_the_folder_of_the_records() {
+    let rig = Rig::new(
+        |root| write(root, "kept", "x\n"),
+        |root| write(root, "runs/00000000000000000000000000/apply.json", "{}"),
+    );
+    let delivery = rig.open().unwrap();
+    let e = delivery.target(Some(rig.dir.path())).unwrap_err().to_string();
+    assert!(e.contains("folder of the records"), "{e}");
+    assert!(delivery.target(None).is_ok());
+}

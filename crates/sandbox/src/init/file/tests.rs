@@ -271,12 +271,18 @@ fn a_change_never_covers_what_a_program_wrote_meanwhile() {
                 file.write_all(b"theirs\n").unwrap();
                 written += 1;
                 drop(file);
-                std::thread::sleep(Duration::from_micros(written % 400));
+                // Now and then long enough for a change to come between, on a busy machine too.
+                std::thread::sleep(Duration::from_micros(if written % 50 == 0 {
+                    20_000
+                } else {
+                    written % 400
+                }));
             }
             written
         });
         let until = Instant::now() + race();
-        while Instant::now() < until {
+        // As long again, and more, where not one got through.
+        while Instant::now() < until || (ours == 0 && Instant::now() < until + Duration::from_secs(15)) {
             let Ok((_, before)) =
                 boxed.does(&FileOp::Read { path: "f".to_owned(), offset: 0, limit: 8 << 20 }, b"", true)
             else {

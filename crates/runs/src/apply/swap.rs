@@ -119,6 +119,8 @@ impl Swap<'_> {
             let parent = parent(self.target, path).map_err(wrong)?;
             let beside = OsStr::new(&entry.beside);
             let owner = owner(&parent, step.old.as_ref()).map_err(wrong)?;
+            // Folders by their numbers: whoever owns the target can exchange them for others of the same names.
+            let mut made = BTreeMap::new();
             for (rel, item) in &step.new {
                 if !(self.progress)(behind, all) {
                     return Err(Failed::Cancelled);
@@ -129,11 +131,15 @@ impl Swap<'_> {
                 let whole = if itself { path.clone() } else { path.join(rel) };
                 let was =
                     step.old.as_ref().filter(|was| itself && matches!(was.item.kind, Kind::File { .. }));
-                self.put((&parent, &at), &whole, item, was, owner)?;
+                let into = ours(&parent, beside, rel.parent(), &made)
+                    .map_err(|e| io_at("put aside the new", &whole, e))?;
+                if let Some(folder) = self.put((&into, &at), &whole, item, was, owner)? {
+                    made.insert(rel.clone(), folder);
+                }
             }
             // From the innermost: a folder is its owner's when it is filled.
             for (rel, item) in step.new.iter().rev().filter(|(_, item)| item.kind == Kind::Folder) {
-                let made = parent.folder(&within(beside, rel)).map_err(wrong)?;
+                let made = ours(&parent, beside, Some(rel), &made).map_err(wrong)?;
                 made.own(item.mode & !umask(), owner).and_then(|()| made.sync()).map_err(wrong)?;
             }
             parent.sync().map_err(wrong)?;
@@ -145,18 +151,17 @@ impl Swap<'_> {
 
     fn put(
         &self,
-        (parent, at): (&Folder, &Path),
+        (into, at): (&Folder, &Path),
         path: &Path,
         item: &Item,
         old: Option<&Was>,
         owner: Option<(u32, u32)>,
-    ) -> Result<(), Failed> {
+    ) -> Result<Option<Id>, Failed> {
         let wrong = |e| io_at("put aside the new", path, e);
-        let into = self::parent(parent, at).map_err(wrong)?;
         let name = at.file_name().unwrap_or_default();
         match &item.kind {
-            Kind::Folder => into.create_folder(name).map(drop).map_err(wrong),
-            Kind::Link { target } => into.create_link(name, target, owner).map_err(wrong),
+            Kind::Folder => into.create_folder(name).and_then(|made| fresh(&made)).map(Some).map_err(wrong),
+            Kind::Link { target } => into.create_link(name, target, owner).map(|()| None).map_err(wrong),
             Kind::File { size, sha256 } => {
                 let made = into.create(name, 0o600).map_err(wrong)?;
                 let copied = self.work.file(path).and_then(|from| copy(from, &made, *size));
@@ -169,7 +174,7 @@ impl Swap<'_> {
                     return Err(broken());
                 }
                 let mode = mode(item, old);
-                own(&made, mode, owner).and_then(|()| made.sync_all()).map_err(wrong)
+                own(&made, mode, owner).and_then(|()| made.sync_all()).map(|()| None).map_err(wrong)
             }
         }
     }
@@ -233,6 +238,29 @@ impl Swap<'_> {
             Err(e) => Err(io_at("look again at", path, e)),
         }
     }
+}
+
+/// The number of a folder that was made just now: one of ours, closed to others, with nothing in it.
+fn fresh(made: &Folder) -> io::Result<Id> {
+    let meta = made.metadata()?;
+    let ours = meta.uid() == rustix::process::geteuid().as_raw() && meta.mode() & 0o777 == 0o700;
+    if ours && made.names(1)?.0.is_empty() { Ok(id(&meta)) } else { Err(exchanged()) }
+}
+
+/// A folder of a new entry, or what the entry itself is put into; never one that was exchanged for it.
+fn ours(
+    parent: &Folder,
+    beside: &OsStr,
+    rel: Option<&Path>,
+    made: &BTreeMap<PathBuf, Id>,
+) -> io::Result<Folder> {
+    let Some(rel) = rel else { return parent.folder(Path::new("")) };
+    let folder = parent.folder(&within(beside, rel))?;
+    if made.get(rel) == Some(&id(&folder.metadata()?)) { Ok(folder) } else { Err(exchanged()) }
+}
+
+fn exchanged() -> io::Error {
+    io::Error::other("somebody exchanged a new folder for another")
 }
 
 fn io_at(doing: &'static str, path: &Path, source: io::Error) -> Failed {

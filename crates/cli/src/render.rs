@@ -1,5 +1,5 @@
 //! What a person reads: plain lines, cleaned of anything that could drive a terminal, here and in no other place. Every
-//! text that leaves the program passes [`line`], [`note`] or [`json`], whoever it comes from; a test holds that nobody
+//! text that leaves the program passes [`line()`], [`note()`] or [`json()`], whoever it comes from; a test holds that nobody
 //! else writes.
 
 use std::io::{self, IsTerminal, Write};

@@ -30,6 +30,7 @@ static void need(int bad, const char *what) { if (bad) { perror(what); reboot(RB
 int main(void) {
     char path[64];
     mount("dev", "/dev", "devtmpfs", 0, 0);
+    dprintf(1, "init is up\n");
     for (int n = 0; ; n++) {
         snprintf(path, sizeof path, "/modules/%02d.ko", n);
         int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -191,6 +192,7 @@ def tsc_khz():
 def boot(work, image, system, initramfs, timeout, memory="1536M", cpu="max"):
     """Runs it to its end; what it said on its serial line."""
     log = f"{work}/serial"
+    started = 150
     clock = f"tsc_early_khz={tsc_khz()} tsc=reliable no_timer_check"
     append = f"console=ttyS0 loglevel=3 panic=-1 reboot=t {clock} mitigations=off rdinit=/init"
     argv = ["qemu-system-x86_64", "-M", "microvm", "-accel", "tcg,thread=multi,tb-size=512", "-cpu", cpu, "-smp", "2",
@@ -198,12 +200,26 @@ def boot(work, image, system, initramfs, timeout, memory="1536M", cpu="max"):
             "-kernel", image, "-initrd", initramfs, "-append", append,
             "-drive", f"if=none,id=system,format=raw,readonly=on,file={system}",
             "-device", "virtio-blk-device,drive=system"]
-    with subprocess.Popen(argv) as machine:
-        try:
-            machine.wait(timeout)
-        except subprocess.TimeoutExpired:
-            machine.kill()
-            say(f"the machine did not end within {timeout} s")
+    for attempt in range(3):
+        with subprocess.Popen(argv) as machine:
+            try:
+                try:
+                    machine.wait(started)
+                except subprocess.TimeoutExpired:
+                    # Under emulation a kernel hangs now and then before it has run anything of ours.
+                    if "init is up" not in read(log) and attempt < 2:
+                        machine.kill()
+                        say(f"the kernel did not come up within {started} s: once more")
+                        continue
+                    machine.wait(timeout - started)
+            except subprocess.TimeoutExpired:
+                machine.kill()
+                say(f"the machine did not end within {timeout} s")
+        break
+    return read(log)
+
+
+def read(log):
     with open(log, errors="replace") as file:
         return file.read()
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use policy::{Grant, StopReason};
-use sandbox::{Ended, FileOp, Module, Outcome, Report};
+use sandbox::{Cancel, Ended, FileOp, Module, Outcome, Report};
 use serde::Serialize;
 
 use crate::ceiling::Waiting;
@@ -39,6 +39,8 @@ pub struct Opening<'a> {
     pub progress: &'a (dyn Fn(u64, u64) -> bool + Sync),
     /// Told again and again while there is no room under the ceiling. Says whether to go on.
     pub waiting: &'a (dyn Fn(&Waiting) -> bool + Sync),
+    /// Ends the start of its sandbox, however far that is.
+    pub cancel: &'a Cancel,
     /// Told every event after it was written, as it was written.
     pub watch: Option<Watch>,
 }

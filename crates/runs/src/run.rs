@@ -33,8 +33,8 @@ use crate::module::{self, Beside};
 use crate::record::{Known, Prepared, remove_halves};
 use crate::resume::{self, Interrupted};
 use crate::{
-    Apart, Changes, Event, Mask, Opening, Record, Renamed, Resume, RunError, RunId, RunResult, Summary,
-    Workspace,
+    Apart, Cancel, Changes, Event, Mask, Opening, Record, Renamed, Resume, RunError, RunId, RunResult,
+    Summary, Workspace,
 };
 
 /// Artifacts other than output may be this large even where `call.output` is small.
@@ -449,7 +449,7 @@ impl Beginning {
         if !opening.tools.is_empty() {
             self.try_tools(host, opening, &plan).await?;
         }
-        let ready = self.ready(plan, host).await?;
+        let ready = self.ready(plan, host, opening.cancel).await?;
         let (tier, because) = ready.tier();
         self.meta.insert("accepted".to_owned(), json!({ "tier": tier, "because": because }));
         if tier == Tier::Microvm && !opening.tools.is_empty() {
@@ -461,7 +461,7 @@ impl Beginning {
     }
 
     /// Has the sandbox started, and prepares the record while nothing else is to be done.
-    async fn ready(&mut self, plan: Plan, host: &Host) -> Result<Ready, RunError> {
+    async fn ready(&mut self, plan: Plan, host: &Host, cancel: &Cancel) -> Result<Ready, RunError> {
         let mut ready = std::pin::pin!(plan.ready(host));
         let begun = std::future::poll_fn(|cx| Poll::Ready(ready.as_mut().poll(cx))).await;
         // One that goes on has a record.
@@ -470,7 +470,11 @@ impl Beginning {
         }
         Ok(match begun {
             Poll::Ready(ready) => ready?,
-            Poll::Pending => ready.await?,
+            // A machine takes its time to start; who is dropped here is killed.
+            Poll::Pending => tokio::select! {
+                ready = ready => ready?,
+                () = cancel.cancelled() => return Err(RunError::Cancelled),
+            },
         })
     }
 
@@ -742,6 +746,7 @@ mod tests {
 
         fn beginning<R>(&self, then: impl FnOnce(Beginning, Opening<'_>) -> R) -> R {
             let (store, source) = (self.store(), self.dir.path().join("source"));
+            let (_keep, cancel) = Cancel::new();
             let opening = Opening {
                 grant: &self.grant,
                 store: &store,
@@ -754,6 +759,7 @@ mod tests {
                 meta: Map::new(),
                 progress: &|_, _| true,
                 waiting: &|_| true,
+                cancel: &cancel,
                 watch: None,
             };
             then(Beginning::new(&opening).unwrap(), opening)

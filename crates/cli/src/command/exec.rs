@@ -48,6 +48,7 @@ pub(crate) fn exec(args: &Exec, forked: super::Forked) -> anyhow::Result<ExitCod
         meta,
         progress: &progress,
         waiting: &waiting,
+        cancel: &cancel,
         watch: None,
     };
     let (executed, result) = super::runtime()?.block_on(async {

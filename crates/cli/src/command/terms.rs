@@ -73,6 +73,7 @@ impl Terms {
             meta,
             progress,
             waiting,
+            cancel: &self.cancel,
             watch: (!self.quiet).then(live::watch),
         }
     }

@@ -9,7 +9,7 @@ use serde_json::json;
 use testkit::Script;
 
 use crate::place::{Place, finish, sh};
-use crate::process::{assert_nothing_left, begun, groups, mounts, started, until};
+use crate::process::{assert_nothing_left, begun, cmdline, groups, mounts, started, until};
 use crate::{Who, everywhere};
 
 const SLEEPER: [&str; 3] = ["sh", "-c", "setsid sleep 1000 & touch ready; sleep 1000"];
@@ -227,6 +227,21 @@ fn ctrl_c_during_the_start_leaves_nothing() {
         assert_nothing_left(forker, &[].into());
         place.assert_whole("cancelled");
     }
+}
+
+/// A machine takes seconds to start: who changes their mind does not wait for it.
+#[test]
+fn ctrl_c_ends_a_machine_that_is_still_starting() {
+    let place = Place::new("microvm", Who::Own);
+    let program = begun(&mut place.exec_command(&[], &SLEEPER));
+    until("the monitor is there", || program.guests().iter().any(|p| cmdline(p.id).contains("qemu-system")));
+    let (forker, guests) = (program.forker, program.guests());
+    program.signal(Signal::INT);
+    let ran = program.ended();
+    assert_eq!(ran.code, Some(5), "{ran:?}");
+    place.assert_whole("cancelled");
+    assert!(place.file_of_run("meta.json")["sandbox"].is_null(), "it was not waited for");
+    assert_nothing_left(forker, &guests);
 }
 
 /// A signal before anything has begun.

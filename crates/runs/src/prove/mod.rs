@@ -199,6 +199,7 @@ fn grant(tier: Tier) -> Grant {
 async fn open(host: &Host, grant: &Grant, store: &Path, module: Option<&Code>) -> Result<Run, RunError> {
     let mut meta = serde_json::Map::new();
     meta.insert("command".to_owned(), "prove".into());
+    let (_keep, cancel) = Cancel::new();
     let opening = Opening {
         grant,
         store,
@@ -211,6 +212,8 @@ async fn open(host: &Host, grant: &Grant, store: &Path, module: Option<&Code>) -
         meta,
         progress: &|_, _| true,
         waiting: &|_| true,
+        // Who proves is ended by being dropped.
+        cancel: &cancel,
         watch: None,
     };
     Run::open(host, opening).await

@@ -428,6 +428,10 @@ fn become_program(
     judge: PipeWriter,
 ) -> ! {
     let placed = sys::new_session()
+        // In a machine init comes before all others: `machine::guest`.
+        .and_then(
+            |()| if place.counted { Ok(rustix::process::setpriority_process(None, 0)?) } else { Ok(()) },
+        )
         .and_then(|()| sys::place_fd(stdin, 0))
         .and_then(|()| sys::place_fd(stdout, 1))
         .and_then(|()| sys::place_fd(stderr, 2))

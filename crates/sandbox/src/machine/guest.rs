@@ -18,6 +18,8 @@ use crate::{init, inside};
 
 /// How long devices may take to appear.
 const DEVICES: Duration = Duration::from_secs(20);
+/// The highest priority that there is.
+const FIRST: i32 = -20;
 /// Where the guest's system is while it is put together.
 const ROOT: &str = "/root";
 /// The group of everything that is a guest's.
@@ -64,6 +66,7 @@ fn live() -> io::Result<()> {
     mount("dev", "/dev", "devtmpfs", none, None).map_err(during("mount /dev"))?;
     mount("sys", "/sys", "sysfs", none, None).map_err(during("mount /sys"))?;
     mount("proc", "/proc", "proc", none, None).map_err(during("mount /proc"))?;
+    first_among_all()?;
     load_modules()?;
     let port = if std::env::args().any(|word| word == VSOCK_ARG) {
         wait_for("the host", || sys::connect_to_host(VSOCK_PORT, DEVICES).ok().map(File::from))?
@@ -114,6 +117,17 @@ fn hear_the_end(mut port: &File) {
 fn send(mut port: &File, kind: Kind, payload: &[u8]) -> io::Result<()> {
     let call = if kind == Kind::End { COLLECT } else { 0 };
     port.write_all(&Frame::new(kind, call, payload.to_vec()).encode())
+}
+
+/// Init has bounds to hold and ends to tell while a guest uses all there is of a processor that may be a slow one: what
+/// starts here comes before every guest, which gives that up (`init::call`). Kernels that weigh sessions would not look
+/// at it.
+fn first_among_all() -> io::Result<()> {
+    match fs::write("/proc/sys/kernel/sched_autogroup_enabled", "0") {
+        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(during("weigh processes")(e)),
+        Ok(()) | Err(_) => {}
+    }
+    Ok(rustix::process::setpriority_process(None, FIRST)?)
 }
 
 fn load_modules() -> io::Result<()> {

@@ -171,3 +171,17 @@ fn the_monitor_is_behind_a_wall() {
         assert!(!std::path::Path::new(&format!("/proc/{monitor}/root/{absent}")).exists(), "{absent}");
     }
 }
+
+/// A bomb that uses the whole of a slow processor keeps nobody from ending it in time.
+#[test]
+fn init_comes_before_its_guests_and_they_cannot_change_that() {
+    let ran = Inside::new(policy::Tier::Microvm).python(
+        "import os
+field = lambda pid: open('/proc/%s/stat' % pid).read().rsplit(') ', 1)[1].split()[16]
+print(field(1), field('self'))
+try: os.setpriority(os.PRIO_PROCESS, 0, -1); print('raised')
+except OSError: print('held')
+print(open('/proc/sys/kernel/sched_autogroup_enabled').read().strip())",
+    );
+    assert_eq!(ran.out, "-20 0\nheld\n0\n", "{}", ran.err);
+}

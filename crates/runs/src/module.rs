@@ -52,6 +52,7 @@ impl Beside {
             held: run.held()?,
             // The role's commands have been in it.
             given: Some(run.workspace.given()),
+            doors: sandbox::Doors::default(),
         })
     }
 

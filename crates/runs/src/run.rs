@@ -445,6 +445,7 @@ impl Beginning {
             held,
             // One that goes on: a guest has been in it.
             given: self.over.then(|| workspace.given()),
+            doors: sandbox::Doors::default(),
         };
         if !opening.tools.is_empty() {
             self.try_tools(host, opening, &plan).await?;

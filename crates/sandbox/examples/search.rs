@@ -28,6 +28,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         module: None,
         held: Vec::new(),
         given: None,
+        doors: sandbox::Doors::default(),
     };
     let op = FileOp::Search { pattern: pattern.clone(), path: ".".to_owned(), limit: 100, ignored: false };
     let (output, timeout) = (4 << 20, Duration::from_secs(60));

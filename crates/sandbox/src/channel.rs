@@ -13,6 +13,7 @@ use tokio::net::unix::pipe;
 use tokio::sync::{Mutex as AsyncMutex, mpsc};
 
 use crate::Stream;
+use crate::doors::{Exchange, Writer};
 use crate::machine::COLLECT;
 use crate::wire::{Decoder, End, Frame, Hello, Kind, PIECE, Start};
 
@@ -35,9 +36,11 @@ type Calls = Arc<Mutex<HashMap<u32, mpsc::Sender<Arrival>>>>;
 /// An open channel. Reading goes on in a task of its own until the guest's end closes.
 #[derive(Debug)]
 pub(crate) struct Channel {
-    to_guest: AsyncMutex<ToGuest>,
+    to_guest: Arc<AsyncMutex<ToGuest>>,
     calls: Calls,
     reader: tokio::task::JoinHandle<()>,
+    /// Sends what streams have to say, where a grant lets there be any.
+    writer: Option<tokio::task::JoinHandle<()>>,
 }
 
 /// Where frames go to the guest: a pipe or a socket.
@@ -97,8 +100,11 @@ impl Pipes {
         })
     }
 
-    /// Waits for init's first word, then opens the channel.
-    pub(crate) async fn open(self) -> Result<(Hello, Channel), ChannelError> {
+    /// Waits for init's first word, then opens the channel; with an exchange, for streams as well.
+    pub(crate) async fn open(
+        self,
+        exchange: Option<Arc<Exchange>>,
+    ) -> Result<(Hello, Channel), ChannelError> {
         let Pipes { sockets, to_guest, from_guest, log, theirs } = self;
         drop(theirs);
         let (to_guest, from_guest) = (nonblocking(to_guest)?, nonblocking(from_guest)?);
@@ -126,9 +132,14 @@ impl Pipes {
             return Err(ChannelError::Protocol);
         }
         let hello = serde_json::from_slice(&first.payload).map_err(|_| ChannelError::Protocol)?;
-        let calls: Calls = Arc::default();
-        let reader = tokio::spawn(read(from_guest, decoder, buffer, Arc::clone(&calls), log));
-        Ok((hello, Channel { to_guest: AsyncMutex::new(to_guest), calls, reader }))
+        let to_guest = Arc::new(AsyncMutex::new(to_guest));
+        let writer = exchange
+            .as_ref()
+            .map(|exchange| tokio::spawn(write(Writer::new(exchange), Arc::clone(&to_guest))));
+        let sorted = Sorted { calls: Arc::default(), exchange };
+        let calls = Arc::clone(&sorted.calls);
+        let reader = tokio::spawn(read(from_guest, decoder, buffer, sorted, log));
+        Ok((hello, Channel { to_guest, calls, reader, writer }))
     }
 }
 
@@ -187,6 +198,33 @@ impl Channel {
 impl Drop for Channel {
     fn drop(&mut self) {
         self.reader.abort();
+        if let Some(writer) = &self.writer {
+            writer.abort();
+        }
+    }
+}
+
+/// Whom frames are for. When this ends, everybody hears that the guest is gone.
+struct Sorted {
+    calls: Calls,
+    exchange: Option<Arc<Exchange>>,
+}
+
+impl Drop for Sorted {
+    fn drop(&mut self) {
+        lock(&self.calls).clear();
+        if let Some(exchange) = &self.exchange {
+            exchange.lose();
+        }
+    }
+}
+
+/// Sends what streams have to say, one frame at a time: a call never waits for more than one.
+async fn write(frames: Writer, to_guest: Arc<AsyncMutex<ToGuest>>) {
+    while let Some(frame) = frames.next().await {
+        if to_guest.lock().await.0.write_all(&frame).await.is_err() {
+            return;
+        }
     }
 }
 
@@ -195,7 +233,7 @@ async fn read(
     mut from_guest: FromGuest,
     mut decoder: Decoder,
     mut buffer: Vec<u8>,
-    calls: Calls,
+    sorted: Sorted,
     mut log: pipe::Receiver,
 ) {
     let mut log_buffer = [0; 1024];
@@ -204,7 +242,7 @@ async fn read(
         loop {
             match decoder.next() {
                 Ok(Some(frame)) => {
-                    if !deliver(frame, &calls).await {
+                    if !deliver(frame, &sorted).await {
                         break 'channel;
                     }
                 }
@@ -221,11 +259,10 @@ async fn read(
             },
         }
     }
-    lock(&calls).clear();
 }
 
 /// Hands a frame to its call; false when it is none a guest may send.
-async fn deliver(frame: Frame, calls: &Calls) -> bool {
+async fn deliver(frame: Frame, Sorted { calls, exchange }: &Sorted) -> bool {
     let arrival = match frame.kind {
         Kind::Stdout => Arrival::Output(Stream::Stdout, frame.payload),
         Kind::Stderr => Arrival::Output(Stream::Stderr, frame.payload),
@@ -233,6 +270,9 @@ async fn deliver(frame: Frame, calls: &Calls) -> bool {
             Ok(end) => Arrival::End(end),
             Err(_) => return false,
         },
+        Kind::Knock | Kind::Data | Kind::Finish | Kind::Credit | Kind::Close => {
+            return exchange.as_ref().is_some_and(|exchange| exchange.take(frame).is_ok());
+        }
         Kind::Hello | Kind::Start | Kind::Kill | Kind::Sweep | Kind::Collect => return false,
     };
     // A call nobody asked for, or asks for any more, is nobody's: dropped.

@@ -29,7 +29,8 @@ use crate::view::Survey;
 const OPEN_FILES: u64 = 1024;
 /// How long a look at the host's system tells what is there.
 const FRESH: Duration = Duration::from_secs(10);
-/// Descriptors that come with every launch; a module may be one more, and what is kept is behind them.
+/// Descriptors that come with every launch; a module may be one more, or the way by which the sockets of doors are
+/// passed out, and what is kept is behind them.
 const STREAMS: usize = 3;
 
 /// Runs until the executor's end of the socket closes, which is its standard input.
@@ -191,7 +192,8 @@ impl Forker {
         let during = |doing: &'static str| move |e: io::Error| format!("{doing}: {e}");
         let ours = fds.len().checked_sub(launch.kept).ok_or("the request came without what is kept")?;
         let mut kept = fds.split_off(ours);
-        let module = if fds.len() > STREAMS { fds.pop() } else { None };
+        let extra = if fds.len() > STREAMS { fds.pop() } else { None };
+        let (module, passage) = if launch.passes() { (None, extra) } else { (extra, None) };
         let streams: [OwnedFd; STREAMS] =
             fds.try_into().map_err(|_| "the request came without its streams".to_owned())?;
         enough_room(&launch.backend)?;
@@ -226,7 +228,7 @@ impl Forker {
         // Behind everything that may fail without it: a group without a sandbox would stay until the end.
         let mut cgroup = Cgroup::make(&self.places, launch.id, &launch.backend, &launch.bounds);
         let held = cgroup.held();
-        let doors = cgroup.doors();
+        let ways = cgroup.doors();
         let bounds = Bounds { weigh: !held.memory, tally: !held.processes, ..launch.bounds.clone() };
         let launch = &Launch { bounds, ..launch.clone() };
         let (cloned, put_in) = clone(if confined { 0 } else { sys::NAMESPACES }, &cgroup);
@@ -246,9 +248,10 @@ impl Forker {
                     status: status_write.into(),
                     streams,
                     module,
+                    passage,
                     taken,
                     survey,
-                    doors: Some(doors),
+                    groups: Some(ways),
                     held,
                     life: life_read.map(OwnedFd::from),
                     scratch: scratch.as_ref().map(|s| s.path().to_owned()),
@@ -259,7 +262,7 @@ impl Forker {
                 return Err(format!("create the namespaces: {e}"));
             }
         };
-        drop((go_read, status_write, streams, module, taken, survey, doors, life_read));
+        drop((go_read, status_write, streams, module, passage, taken, survey, ways, life_read));
         let ids = ids_of(launch, root);
         let seen = namespaces_that_differ(pid);
         let mapped = if confined { Ok(()) } else { write_maps(pid, ids) };

@@ -23,7 +23,8 @@ use rustix::thread::{
     set_keep_capabilities, set_no_new_privs, set_thread_groups, set_thread_res_gid, set_thread_res_uid,
 };
 
-use crate::cgroup::Doors;
+use crate::cgroup;
+use crate::doors::{self, Layout};
 use crate::launch::{Backend, Bounds, GUEST_ID, Held, Launch, PRIORITY, Place};
 use crate::sys::{self, Forbid};
 use crate::view::{self, Survey, Trees};
@@ -40,12 +41,14 @@ pub(crate) struct Start<'a> {
     pub(crate) streams: [OwnedFd; 3],
     /// The module that runs in it.
     pub(crate) module: Option<OwnedFd>,
+    /// Where the sockets of its doors go.
+    pub(crate) passage: Option<OwnedFd>,
     /// Trees that only root may take, already taken; the process takes its own otherwise.
     pub(crate) taken: Option<Taken>,
     /// The host's system as it was looked at a moment ago; otherwise the process looks itself.
     pub(crate) survey: Option<Survey>,
     /// Its ways into its cgroup.
-    pub(crate) doors: Option<Doors>,
+    pub(crate) groups: Option<cgroup::Doors>,
     /// What a cgroup holds.
     pub(crate) held: Held,
     /// Confined tier: closes when the sandbox is to end.
@@ -122,8 +125,8 @@ impl Taken {
 impl Start<'_> {
     /// Returns when ids and cgroup are in place.
     pub(crate) fn wait(&mut self) -> Result<(), Failure> {
-        if let Some(doors) = self.doors.take() {
-            doors.enter().during("enter the cgroup")?;
+        if let Some(groups) = self.groups.take() {
+            groups.enter().during("enter the cgroup")?;
         }
         let mut go = io::PipeReader::from(self.go.try_clone().during("take the start pipe")?);
         go.read_exact(&mut [0]).during("wait for the forker")
@@ -177,6 +180,9 @@ fn prepare(start: &mut Start<'_>) -> Result<(), Failure> {
     set_parent_process_death_signal(Some(Signal::KILL)).during("tie the life to the forker")?;
     sys::unshare_cgroup().during("enter a cgroup namespace")?;
     sys::loopback_up().during("bring loopback up")?;
+    if let Some(passage) = start.passage.take() {
+        open_doors(start.launch, &passage).during("open the doors")?;
+    }
     rustix::system::sethostname(b"sandbox").during("set the host name")?;
     let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
     mount_change("/", private).during("make mounts private")?;
@@ -194,9 +200,10 @@ fn prepare(start: &mut Start<'_>) -> Result<(), Failure> {
         }
     };
     let stage = stage(&start.launch.bounds)?;
+    let resolver = !start.launch.made().is_empty();
     match start.launch.backend {
         Backend::Confined | Backend::Namespace => {
-            rootfs.build(&stage).during("build the view")?;
+            rootfs.build(&stage, resolver).during("build the view")?;
             view::attach(&taken.workspace, &stage.join("workspace")).during("attach the workspace")?;
             if let Some(source) = &taken.source {
                 fs::create_dir(stage.join("source")).during("make /source")?;
@@ -206,7 +213,7 @@ fn prepare(start: &mut Start<'_>) -> Result<(), Failure> {
         }
         Backend::Gvisor { .. } => {
             let runsc = taken.runsc.ok_or_else(|| io::Error::other("no tree")).during("open runsc")?;
-            wall(&stage, &rootfs, &taken.workspace, &taken.program, &runsc)?;
+            wall(&stage, (&rootfs, resolver), &taken.workspace, &taken.program, &runsc)?;
         }
         Backend::Microvm { .. } => {
             let trees = taken
@@ -229,6 +236,14 @@ fn prepare(start: &mut Start<'_>) -> Result<(), Failure> {
     }
     streams(start)?;
     limits(start.launch, start.held).during("set the limits")
+}
+
+/// Makes the sockets of the doors, as long as ports below 1024 may be had, and keeps none.
+fn open_doors(launch: &Launch, passage: &OwnedFd) -> io::Result<()> {
+    match Layout::of(&launch.made()).map_err(io::Error::other)? {
+        Some(layout) => doors::send(passage, &doors::listen(&layout)?),
+        None => Ok(()),
+    }
 }
 
 /// Takes the ids that own the namespace, with all capabilities over it and none outside.
@@ -316,7 +331,7 @@ fn bare_wall(root: &Path, trees: &Trees) -> Result<(), Failure> {
 /// The wall around runsc: a root that holds runsc, the guest's view, and nothing else of the host.
 fn wall(
     root: &Path,
-    trees: &Trees,
+    (trees, resolver): (&Trees, bool),
     workspace: &OwnedFd,
     program: &OwnedFd,
     runsc: &OwnedFd,
@@ -325,7 +340,7 @@ fn wall(
     for name in ["view", "workspace", "bundle", "state"] {
         fs::create_dir(root.join(name)).during("build the wall")?;
     }
-    trees.build(&root.join("view")).during("build the view")?;
+    trees.build(&root.join("view"), resolver).during("build the view")?;
     for (name, tree) in [("runsc", runsc), ("view/.oubliette", program)] {
         fs::write(root.join(name), b"").during("build the wall")?;
         view::attach(tree, &root.join(name)).during("attach runsc and init")?;

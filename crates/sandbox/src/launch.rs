@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use policy::Limits;
 use serde::{Deserialize, Serialize};
 
+use crate::doors::Doors;
 use crate::machine::Vm;
 use crate::rules::Opened;
 
@@ -84,6 +85,25 @@ pub(crate) struct Launch {
     /// Descriptors at the end of those that come along, which are kept open until it is gone.
     #[serde(default)]
     pub(crate) kept: usize,
+    /// The ways out of it.
+    #[serde(default)]
+    pub(crate) doors: Doors,
+}
+
+impl Launch {
+    /// The doors that are made in it: those of a backend that has a network of its own, and of a program.
+    pub(crate) fn made(&self) -> Doors {
+        match self.backend {
+            Backend::Confined => Doors::default(),
+            _ if self.modules => Doors::default(),
+            Backend::Namespace | Backend::Gvisor { .. } | Backend::Microvm { .. } => self.doors.clone(),
+        }
+    }
+
+    /// Whether its sockets are passed out.
+    pub(crate) fn passes(&self) -> bool {
+        self.backend == Backend::Namespace && !self.made().is_empty()
+    }
 }
 
 /// The engine.

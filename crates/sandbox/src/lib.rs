@@ -27,6 +27,7 @@ mod channel;
 mod clock;
 mod confined;
 mod disk;
+mod doors;
 mod file_op;
 mod filter;
 mod forker;
@@ -55,6 +56,7 @@ mod wire;
 
 pub use call::{Call, CallBounds, Cancel, Ended, Job, ModuleCall, Outcome, Stream, Usage};
 pub use confined::PRIVATE;
+pub use doors::{Asked, Doors, GuestStream, Knock, Name};
 pub use file_op::{Change, FileOp, To, Was};
 pub use host::{Host, helper_main};
 pub use plan::{Plan, SandboxError, TierProbe, find_runsc, guest_owner, probe};

@@ -20,8 +20,8 @@ pub(crate) const MAX_MESSAGE: usize = 128 << 10;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Ask {
-    /// Start one; descriptors: guest's input, guest's output, log, a module where one runs in it, and
-    /// what is kept open until it is gone.
+    /// Start one; descriptors: guest's input, guest's output, log, a module where one runs in it or where its doors
+    /// go, and what is kept open until it is gone.
     Launch(Box<Launch>),
     /// Kill everything of one.
     Kill {

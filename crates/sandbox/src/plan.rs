@@ -9,6 +9,7 @@ use std::sync::Arc;
 use policy::{BelowFloor, Limits, Rootfs, Surroundings, Tier, TierChoice};
 use serde::Serialize;
 
+use crate::doors::{Doors, Layout};
 use crate::launch::{BASE_ID, Backend, Bounds, GUEST_ID, Launch};
 use crate::problem::{self, Problem};
 use crate::ready::{self, Beside, Ready};
@@ -41,6 +42,8 @@ pub struct Plan {
     /// Bytes that what was put into the workspace takes on the disk beyond its sizes, which `limits.disk` does not
     /// count. None where no guest has been in it yet: then it is measured.
     pub given: Option<u64>,
+    /// What may be reached by name, if anything: see [`Running::knocks`](crate::Running::knocks).
+    pub doors: Doors,
 }
 
 /// Why there is no sandbox.
@@ -151,6 +154,7 @@ impl Plan {
 
     async fn attempt(&self, tier: Tier, host: &Host) -> Result<Ready, Problem> {
         let bounds = Bounds::of(&self.limits);
+        Layout::of(&self.doors).map_err(Problem::Doors)?;
         let rootfs = match &self.rootfs {
             Rootfs::Host => None,
             Rootfs::Folder(folder) => Some(root_folder(folder)?),
@@ -170,7 +174,8 @@ impl Plan {
                     rootfs: rootfs.as_deref(),
                     workspace: &workspace,
                     bounds: &bounds,
-                    env: &self.env,
+                    env: &self.variables(),
+                    doors: &self.doors,
                     emulated: self.tier.fixed() == Some(Tier::Microvm),
                 };
                 let prepared = machine::prepare(host, wanted).await?;
@@ -178,9 +183,18 @@ impl Plan {
                 Backend::Microvm { vm: Box::new(prepared.vm) }
             }
         };
-        let env = self.env.clone();
-        let launch =
-            Launch { id: 0, backend, rootfs, source: None, workspace, bounds, env, modules: false, kept: 0 };
+        let launch = Launch {
+            id: 0,
+            rootfs,
+            source: None,
+            workspace,
+            bounds,
+            env: if backend == Backend::Confined { self.env.clone() } else { self.variables() },
+            backend,
+            modules: false,
+            kept: 0,
+            doors: self.doors.clone(),
+        };
         let mut tries = if tier == Tier::Microvm { 2 } else { 1 };
         loop {
             let answer = ready::launch(tier, launch.clone(), self.beside(None), self.limits.wall, host);
@@ -191,6 +205,14 @@ impl Plan {
                 Err(_) => tries -= 1,
             }
         }
+    }
+
+    /// What is handed in, and what tells of the proxy where there is one; a name that is handed in comes first.
+    fn variables(&self) -> Vec<(String, String)> {
+        let mut env = self.doors.variables();
+        env.retain(|(name, _)| !self.env.iter().any(|(given, _)| given == name));
+        env.extend(self.env.iter().cloned());
+        env
     }
 
     /// The walls of a module: those of the namespace tier, or of the confined one where namespaces cannot be had.
@@ -209,6 +231,7 @@ impl Plan {
             env: self.env.clone(),
             modules: true,
             kept: 0,
+            doors: self.doors.clone(),
         };
         let attempt = async |backend: Backend| {
             let launch = Launch { backend, ..launch.clone() };
@@ -309,6 +332,7 @@ pub async fn probe(host: &Host, folder: &Path) -> Vec<TierProbe> {
             module: None,
             held: Vec::new(),
             given: None,
+            doors: Doors::default(),
         };
         let (stops, leaves) = promise::of(tier);
         let mut outcome = plan.attempt(tier, host).await;

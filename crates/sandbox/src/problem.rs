@@ -34,6 +34,8 @@ pub(crate) enum Problem {
     Machine(String),
     #[error("the root file system cannot be used: {0}")]
     Rootfs(String),
+    #[error("what is granted cannot be offered: {0}")]
+    Doors(String),
     #[error("it did not answer within {} s", ANSWER.as_secs())]
     Silent,
     #[error("modules do not run: {0}")]
@@ -83,6 +85,7 @@ impl Problem {
             }
             (Problem::Engine(_), _) => "run `oubliette doctor` for what this machine can hold".to_owned(),
             (Problem::Rootfs(_), _) => "use `rootfs = \"host\"`, or unpack an image into a folder".to_owned(),
+            (Problem::Doors(_), _) => "grant fewer destinations, and fewer ports behind stars".to_owned(),
             (Problem::Start(doing) | Problem::Machine(doing), _) => remedy::of_step(doing),
             (Problem::Layer { name, .. }, _) => remedy::of_layer(name),
             (Problem::Silent, Tier::Gvisor) => "this `runsc` starts and never answers: try another \

@@ -10,6 +10,7 @@ use policy::{Acceptance, StoppedBy, Tier};
 use crate::channel::{Channel, ChannelError, Pipes};
 use crate::clock::{self, Clock};
 use crate::disk::{self, Disk, Place};
+use crate::doors::{self, Accepting, Doors, Exchange, Knocks, Layout};
 use crate::launch::{Backend, Bounds, CgroupSeen, Launch, module_memory, outer_id};
 use crate::machine::{Results, Vm};
 use crate::message::Tell;
@@ -59,7 +60,7 @@ pub(crate) async fn starts(vm: Vm, host: &Host) -> Result<(), Problem> {
     let launch = machine::probe_launch(vm);
     let (id, _tells) = host.launch(|id| Launch { id, ..launch }, &fds).map_err(start)?;
     let _lease = Lease { host: host.clone(), id };
-    pipes.open().await.map(|_| ()).map_err(|e| Problem::Start(e.to_string()))
+    pipes.open(None).await.map(|_| ()).map_err(|e| Problem::Start(e.to_string()))
 }
 
 /// What comes along with a launch and is no part of it.
@@ -84,9 +85,15 @@ pub(crate) async fn launch(
     let start = |e: std::io::Error| Problem::Start(e.to_string());
     let pipes = Pipes::new(tier).map_err(start)?;
     let (backend, bounds) = (launch.backend.clone(), launch.bounds.clone());
+    let granted = launch.doors.clone();
     let workspace = launch.workspace.clone();
     let module = beside.module.map(Module::sealed).transpose().map_err(start)?;
-    let own = pipes.theirs.iter().chain(&module).map(AsFd::as_fd);
+    let offered = Offered::of(&launch)?;
+    let passage = match &offered {
+        Offered::Passed { passage, .. } => Some(passage),
+        Offered::None | Offered::Relayed { .. } => None,
+    };
+    let own = pipes.theirs.iter().chain(&module).chain(passage.map(|(_, theirs)| theirs)).map(AsFd::as_fd);
     let fds: Vec<_> = own.chain(beside.held.iter().map(|fd| fd.as_fd())).collect();
     let kept = beside.held.len();
     let (id, mut tells) = host.launch(|id| Launch { id, kept, ..launch }, &fds).map_err(start)?;
@@ -102,7 +109,7 @@ pub(crate) async fn launch(
         }
         Some(Tell::Counted { .. }) | None => return Err(Problem::Start("the forker is gone".to_owned())),
     };
-    let (hello, channel) = pipes.open().await.map_err(|e| match e {
+    let (hello, channel) = pipes.open(offered.exchange()).await.map_err(|e| match e {
         ChannelError::Silent { log } if log.trim().is_empty() => {
             Problem::Start(format!("the {tier} sandbox ended without a word"))
         }
@@ -114,10 +121,13 @@ pub(crate) async fn launch(
     {
         return Err(Problem::Engine(proven.problem.clone()));
     }
+    let mut layers = layers(wall_of(tier, &backend), &backend, &seen, &hello, &bounds);
+    layers.push(offered.layer(&granted));
+    let way = offered.open().map_err(|e| Problem::Start(format!("take the doors over: {e}")))?;
     let report = Report {
         tier,
         engine: engine(tier, &backend, &hello),
-        layers: layers(wall_of(tier, &backend), &backend, &seen, &hello, &bounds),
+        layers,
         start_ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
         not_collected: None,
     };
@@ -144,8 +154,86 @@ pub(crate) async fn launch(
     };
     let cpu = Duration::from_secs(bounds.cpu_s);
     let sessions = (!seen.cgroup.has("cpu") && sessions::are_weighed()).then_some(seen.pid);
-    let sandbox = Sandbox { report, channel, tells, lease, wall, disk, clock, sessions, cpu, results: None };
+    let sandbox =
+        Sandbox { report, channel, tells, lease, wall, disk, clock, sessions, cpu, results: None, way };
     Ok(Ready { sandbox, accepted: Acceptance::Tier })
+}
+
+/// How what is granted is offered.
+enum Offered {
+    /// Not at all.
+    None,
+    /// On sockets that are passed out: our end of where they come, and the guest's.
+    Passed { layout: Layout, passage: (OwnedFd, OwnedFd) },
+    /// By frames over the channel.
+    Relayed { layout: Layout, exchange: Arc<Exchange>, knocks: Knocks },
+}
+
+/// Where knocks come from, as long as it is held, and arrive.
+#[derive(Debug)]
+pub(crate) struct Way {
+    /// None where frames bring them.
+    pub(crate) accepting: Option<Accepting>,
+    pub(crate) knocks: Knocks,
+}
+
+impl Offered {
+    fn of(launch: &Launch) -> Result<Offered, Problem> {
+        let Some(layout) = Layout::of(&launch.made()).map_err(Problem::Doors)? else {
+            return Ok(Offered::None);
+        };
+        if launch.passes() {
+            let passage = doors::passage().map_err(|e| Problem::Start(e.to_string()))?;
+            return Ok(Offered::Passed { layout, passage });
+        }
+        let (exchange, knocks) = Exchange::new(layout.doors.clone());
+        Ok(Offered::Relayed { layout, exchange, knocks })
+    }
+
+    fn exchange(&self) -> Option<Arc<Exchange>> {
+        match self {
+            Offered::None | Offered::Passed { .. } => None,
+            Offered::Relayed { exchange, .. } => Some(Arc::clone(exchange)),
+        }
+    }
+
+    /// Takes the sockets that were passed out.
+    fn open(self) -> std::io::Result<Option<Way>> {
+        match self {
+            Offered::None => Ok(None),
+            Offered::Passed { layout, passage: (ours, theirs) } => {
+                drop(theirs);
+                let sockets = doors::receive(&ours, &layout)?;
+                let (accepting, knocks) = Accepting::new(&layout, sockets)?;
+                Ok(Some(Way { accepting: Some(accepting), knocks }))
+            }
+            Offered::Relayed { knocks, .. } => Ok(Some(Way { accepting: None, knocks })),
+        }
+    }
+
+    /// What way out there is.
+    fn layer(&self, granted: &Doors) -> Layer {
+        let (layout, how) = match self {
+            Offered::None if granted.is_empty() => return layer("egress", true, "none granted"),
+            Offered::None => {
+                let detail = "no way inside for what is granted: no socket can be made here";
+                return layer("egress", false, detail);
+            }
+            Offered::Passed { layout, .. } => (layout, "sockets passed out to the executor"),
+            Offered::Relayed { layout, .. } => (layout, "relayed over the channel"),
+        };
+        let stars =
+            if layout.pool.is_empty() { String::new() } else { format!(", {} for stars", layout.pool.len()) };
+        layer(
+            "egress",
+            true,
+            format!(
+                "only through the executor, {how}: the proxy 127.0.0.1:{}, and {} address(es) of granted names{stars}",
+                doors::PROXY_PORT,
+                layout.hosts.len(),
+            ),
+        )
+    }
 }
 
 /// What was seen from outside.

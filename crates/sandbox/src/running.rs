@@ -1,8 +1,8 @@
 //! An open sandbox: calls run in it until it is destroyed.
 
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use policy::StoppedBy;
@@ -11,9 +11,11 @@ use tokio::sync::{Mutex, mpsc};
 use crate::channel::{Arrival, Channel};
 use crate::clock::{self, Clock};
 use crate::disk::{Disk, Filled, Strikes};
+use crate::doors::{Accepting, Knock, Knocks};
 use crate::launch::Counters;
 use crate::machine::Results;
 use crate::message::Tell;
+use crate::ready::Way;
 use crate::report::Report;
 use crate::sessions::{self, Sessions};
 use crate::wasm::Struck;
@@ -47,6 +49,8 @@ pub(crate) struct Sandbox {
     pub(crate) cpu: Duration,
     /// What must be brought out at the end; none where the guest works on the workspace itself.
     pub(crate) results: Option<Results>,
+    /// The way out that a grant opens.
+    pub(crate) way: Option<Way>,
 }
 
 /// Ends the sandbox when dropped.
@@ -82,16 +86,44 @@ pub struct Running {
     /// When the sandbox's own wall clock ends.
     ends: Instant,
     results: Option<Results>,
+    /// Who takes connections, where it is not init.
+    accepting: Option<Accepting>,
+    /// Until somebody asks for them.
+    knocks: std::sync::Mutex<Option<Knocks>>,
 }
 
 impl Running {
     pub(crate) fn new(sandbox: Sandbox) -> Running {
-        let Sandbox { report, channel, tells, lease, wall, disk, clock, sessions, cpu, results } = sandbox;
+        let Sandbox { report, channel, tells, lease, wall, disk, clock, sessions, cpu, results, way } =
+            sandbox;
         let ends = Instant::now() + wall;
         // What the way in took is nothing that a guest has used.
         let cpu = cpu.saturating_add(clock.as_ref().and_then(Clock::used).unwrap_or_default());
         let (tells, next) = (Mutex::new(tells), AtomicU32::new(1));
-        Running { report, disk, clock, sessions, cpu, channel, tells, lease, next, ends, results }
+        let (accepting, knocks) = way.map(|way| (way.accepting, way.knocks)).unzip();
+        let (accepting, knocks) = (accepting.flatten(), std::sync::Mutex::new(knocks));
+        Running {
+            report,
+            disk,
+            clock,
+            sessions,
+            cpu,
+            channel,
+            tells,
+            lease,
+            next,
+            ends,
+            results,
+            accepting,
+            knocks,
+        }
+    }
+
+    /// The connections that a guest makes to what [`Plan::doors`](crate::Plan::doors) grants, once: none when nothing
+    /// is granted, where the tier has no way, or when they were asked for before. Whoever has the receiver serves
+    /// them; when it is dropped, new ones are refused. At most 256 are open at the same time, others wait.
+    pub fn knocks(&self) -> Option<mpsc::Receiver<Knock>> {
+        self.knocks.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// What holds, as measured before any guest code ran.
@@ -273,7 +305,9 @@ impl Running {
     /// Destroys it: when this returns, no process, mount or cgroup of it is left, and the workspace folder holds
     /// what the guest left, or [`Report::not_collected`] says why it does not.
     pub async fn destroy(self) -> Report {
-        let Running { mut report, disk, channel, tells, lease, results, .. } = self;
+        let Running { mut report, disk, channel, tells, lease, results, accepting, knocks, .. } = self;
+        // Nobody comes any more.
+        drop((accepting, knocks));
         // Nothing is opened in the workspace any more when others begin to read it.
         drop(disk);
         let written = match &results {

@@ -228,8 +228,9 @@ impl Trees {
         })
     }
 
-    /// Builds the system part of a view at `root`, an empty folder on a file system of ours.
-    pub(crate) fn build(&self, root: &Path) -> io::Result<()> {
+    /// Builds the system part of a view at `root`, an empty folder on a file system of ours; with a resolver, it is
+    /// where programs look for one.
+    pub(crate) fn build(&self, root: &Path, resolver: bool) -> io::Result<()> {
         if self.bare {
             for name in ["proc", "dev", "tmp", "workspace"] {
                 fs::create_dir_all(root.join(name))?;
@@ -248,7 +249,9 @@ impl Trees {
             symlink("/tmp", root.join("var/tmp"))?;
         }
         if !self.holds("etc") {
-            self.build_etc(&root.join("etc"))?;
+            self.build_etc(&root.join("etc"), resolver)?;
+        } else if resolver {
+            name_resolver(root, &root.join("run"))?;
         }
         Ok(())
     }
@@ -257,7 +260,8 @@ impl Trees {
         self.programs.iter().any(|(held, _)| held == Path::new(name))
     }
 
-    fn build_etc(&self, etc: &Path) -> io::Result<()> {
+    fn build_etc(&self, etc: &Path, resolver: bool) -> io::Result<()> {
+        let (resolv, nsswitch) = if resolver { RESOLVER } else { NO_RESOLVER };
         fs::create_dir_all(etc.join("ssl"))?;
         for (name, tree) in &self.etc {
             let at = etc.join(name);
@@ -272,8 +276,8 @@ impl Trees {
             ("group", GROUP),
             ("hosts", "127.0.0.1 localhost\n::1 localhost\n"),
             ("hostname", "sandbox\n"),
-            ("resolv.conf", "# no resolver: the sandbox has no network\n"),
-            ("nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\n"),
+            ("resolv.conf", resolv),
+            ("nsswitch.conf", nsswitch),
         ];
         for (name, text) in own {
             write_sealed(&etc.join(name), text.as_bytes())?;
@@ -294,6 +298,35 @@ impl Trees {
         }
         fs::create_dir_all(dev.join("shm"))
     }
+}
+
+/// What programs read to find a resolver: `resolv.conf` and `nsswitch.conf`.
+const NO_RESOLVER: (&str, &str) =
+    ("# no resolver: the sandbox has no network\n", "passwd: files\ngroup: files\nhosts: files\n");
+const RESOLVER: (&str, &str) =
+    ("# granted names only\nnameserver 127.0.0.1\n", "passwd: files\ngroup: files\nhosts: files dns\n");
+
+/// Names our resolver in a system that cannot be written, where it names another: a file of `aside` is put over its
+/// own. Where there is none, programs look at this very address by themselves.
+pub(crate) fn name_resolver(root: &Path, aside: &Path) -> io::Result<()> {
+    let (resolv, nsswitch) = RESOLVER;
+    for (name, text, ours) in
+        [("resolv.conf", resolv, None), ("nsswitch.conf", nsswitch, Some(NO_RESOLVER.1))]
+    {
+        let at = root.join("etc").join(name);
+        // A link would be followed to who knows where.
+        if !fs::symlink_metadata(&at).is_ok_and(|meta| meta.is_file()) {
+            continue;
+        }
+        // A system's own order of lookups asks a resolver; ours without one does not.
+        if ours.is_some_and(|ours| fs::read(&at).is_ok_and(|text| text != ours.as_bytes())) {
+            continue;
+        }
+        let file = aside.join(name);
+        write_sealed(&file, text.as_bytes())?;
+        attach(&tree(&file, Forbid::SuidDevWrite)?, &at)?;
+    }
+    Ok(())
 }
 
 /// A new file that nobody writes again.

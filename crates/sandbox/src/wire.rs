@@ -19,7 +19,7 @@ pub(crate) const MAX_PAYLOAD: usize = 2 << 20;
 /// Largest piece of output in one frame.
 pub(crate) const PIECE: usize = 64 << 10;
 /// Bytes before the payload.
-const HEAD: usize = 9;
+pub(crate) const HEAD: usize = 9;
 
 /// What a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +40,16 @@ pub(crate) enum Kind {
     Stderr,
     /// From the guest, once per call: JSON [`End`].
     End,
+    /// From the guest, where a grant opens a way: a connection to a door, under a number of its own; see `doors`.
+    Knock,
+    /// Both ways: bytes of a connection.
+    Data,
+    /// Both ways: no more bytes come in this direction.
+    Finish,
+    /// Both ways: so many more bytes are taken, as a number of four bytes.
+    Credit,
+    /// Both ways, once: nothing more is said or heard.
+    Close,
 }
 
 /// A frame.
@@ -196,6 +206,11 @@ impl Kind {
             Kind::Stdout => 17,
             Kind::Stderr => 18,
             Kind::End => 19,
+            Kind::Knock => 32,
+            Kind::Data => 33,
+            Kind::Finish => 34,
+            Kind::Credit => 35,
+            Kind::Close => 36,
         }
     }
 
@@ -209,6 +224,11 @@ impl Kind {
             Kind::Stdout,
             Kind::Stderr,
             Kind::End,
+            Kind::Knock,
+            Kind::Data,
+            Kind::Finish,
+            Kind::Credit,
+            Kind::Close,
         ]
         .into_iter()
         .find(|k| k.code() == code)
@@ -222,14 +242,18 @@ impl Frame {
 
     /// The frame as bytes.
     pub(crate) fn encode(&self) -> Vec<u8> {
-        let length = u32::try_from(self.payload.len() + HEAD - 4).unwrap_or(u32::MAX);
-        let mut out = Vec::with_capacity(self.payload.len() + HEAD);
-        out.extend_from_slice(&length.to_le_bytes());
-        out.push(self.kind.code());
-        out.extend_from_slice(&self.call.to_le_bytes());
-        out.extend_from_slice(&self.payload);
-        out
+        [&head(self.kind, self.call, self.payload.len()), self.payload.as_slice()].concat()
     }
+}
+
+/// What stands before a payload of this length.
+pub(crate) fn head(kind: Kind, call: u32, payload: usize) -> [u8; HEAD] {
+    let length = u32::try_from(payload + HEAD - 4).unwrap_or(u32::MAX);
+    let mut head = [0; HEAD];
+    head[..4].copy_from_slice(&length.to_le_bytes());
+    head[4] = kind.code();
+    head[5..].copy_from_slice(&call.to_le_bytes());
+    head
 }
 
 /// Bytes as they arrive, and the frames in them. Holds at most one frame and one read.

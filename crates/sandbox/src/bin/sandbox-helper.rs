@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use policy::{Limits, Rootfs, Surroundings, Tier, TierChoice};
-use sandbox::{Call, CallBounds, Cancel, Host, Job, Plan, SandboxError};
+use sandbox::{Call, CallBounds, Cancel, Doors, Host, Job, Plan, SandboxError};
 use serde_json::{Value, json};
 
 fn main() -> ExitCode {
@@ -58,6 +58,7 @@ async fn try_one(host: &Host, workspace: &Path, runsc: Option<PathBuf>, tier: &s
         module: None,
         held: Vec::new(),
         given: None,
+        doors: Doors::default(),
     };
     let running = match plan.ready(host).await {
         Ok(ready) => ready.start(),

@@ -321,6 +321,9 @@ impl Init {
                 }
                 Ok(())
             }
+            Kind::Knock | Kind::Data | Kind::Finish | Kind::Credit | Kind::Close => {
+                Err(io::Error::other("a frame of a stream where no way is granted"))
+            }
             Kind::Collect | Kind::Hello | Kind::Stdout | Kind::Stderr | Kind::End => {
                 Err(io::Error::other("a frame that only a guest sends"))
             }

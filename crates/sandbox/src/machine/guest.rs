@@ -11,6 +11,7 @@ use rustix::mount::{MountFlags, mount};
 use serde::{Deserialize, Serialize};
 
 use super::{COLLECT, VSOCK_ARG, VSOCK_PORT, archive};
+use crate::doors::Doors;
 use crate::launch::{Bounds, Place};
 use crate::sys::{self, Fork};
 use crate::wire::{End, Frame, Hello, Kind};
@@ -33,6 +34,8 @@ const MARK: &[u8; 16] = b"oubliette: given";
 pub(super) struct Handed {
     pub(super) env: Vec<(String, String)>,
     pub(super) bounds: Bounds,
+    #[serde(default)]
+    pub(super) doors: Doors,
 }
 
 impl Handed {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use policy::Tier;
 
 use super::cache;
+use crate::doors::Doors;
 use crate::launch::{Backend, Bounds, GUEST_ID, Launch};
 use crate::problem::Problem;
 use crate::{Call, CallBounds, Cancel, Ended, Host, Job, ready};
@@ -210,6 +211,7 @@ async fn run(
         env: Vec::new(),
         modules: false,
         kept: 0,
+        doors: Doors::default(),
     };
     let running = Box::pin(ready::launch(Tier::Namespace, launch, ready::Beside::default(), PATIENCE, host))
         .await?

@@ -9,6 +9,7 @@ use super::cache::{self, Scratch};
 use super::guest::Handed;
 use super::kvm::{self, Kvm};
 use super::{Accel, Board, Monitor, Results, Vm, firecracker, image, initramfs, kernel, vmlinux, vmm};
+use crate::doors::Doors;
 use crate::launch::{Backend, Bounds, Launch, MONITOR_ID};
 use crate::problem::Problem;
 use crate::{Host, sys};
@@ -25,6 +26,7 @@ pub(crate) struct Wanted<'a> {
     pub(crate) workspace: &'a Path,
     pub(crate) bounds: &'a Bounds,
     pub(crate) env: &'a [(String, String)],
+    pub(crate) doors: &'a Doors,
     /// Whether QEMU may be the processor, too.
     pub(crate) emulated: bool,
 }
@@ -58,7 +60,8 @@ pub(crate) async fn prepare(host: &Host, wanted: Wanted<'_>) -> Result<Prepared,
 /// A drive as large as results may be, sparse, with the configuration at its start.
 fn exchange(scratch: &Scratch, wanted: &Wanted<'_>) -> std::io::Result<()> {
     let mut file = File::create_new(scratch.exchange())?;
-    let handed = Handed { env: wanted.env.to_vec(), bounds: wanted.bounds.clone() };
+    let handed =
+        Handed { env: wanted.env.to_vec(), bounds: wanted.bounds.clone(), doors: wanted.doors.clone() };
     file.write_all(&handed.encode()?)?;
     // Room for the heads of the entries, too.
     let size = wanted.bounds.file_bytes.saturating_add(64 << 20).div_ceil(4096) * 4096;
@@ -198,5 +201,6 @@ pub(crate) fn probe_launch(vm: Vm) -> Launch {
         env: Vec::new(),
         modules: false,
         kept: 0,
+        doors: Doors::default(),
     }
 }

@@ -54,6 +54,7 @@ pub(crate) fn plan(tier: Tier, workspace: &Path) -> Plan {
         module: None,
         held: Vec::new(),
         given: None,
+        doors: sandbox::Doors::default(),
     }
 }
 

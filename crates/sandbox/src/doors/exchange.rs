@@ -1,0 +1,407 @@
+//! Streams over the channel, the executor's end: frames come in and go out, streams are handed to who asked for
+//! knocks.
+//!
+//! ```text
+//!   guest's init                                executor
+//!        │ ── Knock: what was asked for ──────────▶ │   the guest chooses a number that is free
+//!        │ ◀─ Data, Credit, Finish ─ both ways ───▶ │   Data as far as Credit allows, Finish ends one direction
+//!        │ ◀─ Close ──────────────── both ways ───▶ │   once each; a direction that was not finished is broken off
+//! ```
+//!
+//! A number is free again when both have closed, so that nothing can be sent to a stream of before. Nothing here
+//! waits for the guest, and what a stream may hold is bounded on both ways: what comes by its window, what goes by
+//! one piece at a time. Whoever sends what it may not is not our init any more, and loses its sandbox.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use tokio::io::ReadBuf;
+use tokio::sync::{Notify, mpsc};
+
+use super::{Asked, Doors, GuestStream, Held, Knock, Knocks, STREAMS, Window, is_name};
+use crate::wire::{Frame, HEAD, Kind, PIECE, head};
+
+/// All streams of a sandbox.
+#[derive(Debug)]
+pub(crate) struct Exchange {
+    doors: Doors,
+    state: Mutex<State>,
+    /// There is something to send.
+    sending: Notify,
+}
+
+#[derive(Debug)]
+struct State {
+    streams: HashMap<u32, Stream>,
+    /// Who has something to send, each once.
+    queue: VecDeque<u32>,
+    /// What all may have under way towards here.
+    under_way: usize,
+    knocks: mpsc::Sender<Knock>,
+    lost: bool,
+}
+
+#[derive(Debug)]
+struct Stream {
+    held: Held,
+    window: Window,
+    coming: Coming,
+    reader: Option<Waker>,
+    writer: Option<Waker>,
+    /// What the guest still takes.
+    credit: usize,
+    /// The piece that is to be sent, with room for its head; or nothing.
+    piece: Vec<u8>,
+    /// What the guest may send more.
+    give: u32,
+    going: Going,
+    /// The stream was dropped here.
+    dropped: bool,
+    closed: bool,
+    queued: bool,
+}
+
+/// What comes from the guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Coming {
+    Open,
+    Finished,
+    /// The guest has closed: for good, and before its end if that had not come.
+    Closed {
+        whole: bool,
+    },
+}
+
+/// What goes to the guest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Going {
+    Open,
+    /// An end that is still to be told.
+    Ending,
+    Ended,
+}
+
+/// A frame that no init of ours sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Broken;
+
+/// One stream, as it is held by who serves it.
+#[derive(Debug)]
+pub(super) struct Line {
+    exchange: Arc<Exchange>,
+    number: u32,
+}
+
+/// What is to be sent, one frame after the other.
+#[derive(Debug)]
+pub(crate) struct Writer(Arc<Exchange>);
+
+impl Exchange {
+    pub(crate) fn new(doors: Doors) -> (Arc<Exchange>, Knocks) {
+        let (knocks, arriving) = mpsc::channel(STREAMS);
+        let state =
+            State { streams: HashMap::new(), queue: VecDeque::new(), under_way: 0, knocks, lost: false };
+        (Arc::new(Exchange { doors, state: Mutex::new(state), sending: Notify::new() }), arriving)
+    }
+
+    /// Takes a frame of the guest's. Never waits.
+    pub(crate) fn take(self: &Arc<Exchange>, frame: Frame) -> Result<(), Broken> {
+        let Frame { kind, call: number, payload } = frame;
+        if kind == Kind::Knock {
+            return self.knock(number, &payload);
+        }
+        let mut state = self.lock();
+        let State { streams, under_way, .. } = &mut *state;
+        let stream = streams.get_mut(&number).ok_or(Broken)?;
+        match kind {
+            Kind::Data if stream.coming == Coming::Open && !payload.is_empty() && payload.len() <= PIECE => {
+                if !stream.window.came(payload.len()) {
+                    return Err(Broken);
+                }
+                // Nobody reads what was dropped; the guest hears of that by itself.
+                if !stream.dropped {
+                    stream.held.push(payload);
+                    wake(&mut stream.reader);
+                }
+            }
+            Kind::Finish if stream.coming == Coming::Open && payload.is_empty() => {
+                stream.coming = Coming::Finished;
+                wake(&mut stream.reader);
+            }
+            Kind::Credit if !matches!(stream.coming, Coming::Closed { .. }) => {
+                let more = payload.try_into().map(u32::from_le_bytes).map_err(|_| Broken)?;
+                let credit = stream.credit.saturating_add(usize::try_from(more).unwrap_or(usize::MAX));
+                if more == 0 || credit > Window::FULL {
+                    return Err(Broken);
+                }
+                stream.credit = credit;
+                wake(&mut stream.writer);
+            }
+            Kind::Close if !matches!(stream.coming, Coming::Closed { .. }) && payload.is_empty() => {
+                stream.coming = Coming::Closed { whole: stream.coming == Coming::Finished };
+                stream.piece = Vec::new();
+                wake(&mut stream.reader);
+                wake(&mut stream.writer);
+                if stream.closed {
+                    stream.window.close(under_way);
+                    streams.remove(&number);
+                }
+            }
+            // Also what only goes to a guest, and what belongs to calls.
+            Kind::Data
+            | Kind::Finish
+            | Kind::Credit
+            | Kind::Close
+            | Kind::Knock
+            | Kind::Start
+            | Kind::Kill
+            | Kind::Sweep
+            | Kind::Collect
+            | Kind::Hello
+            | Kind::Stdout
+            | Kind::Stderr
+            | Kind::End => return Err(Broken),
+        }
+        Ok(())
+    }
+
+    fn knock(self: &Arc<Exchange>, number: u32, payload: &[u8]) -> Result<(), Broken> {
+        let way = asked(payload).ok_or(Broken)?;
+        if let Asked::Named { host, port } = &way
+            && !self.doors.grant(host, *port)
+        {
+            return Err(Broken);
+        }
+        let knocks = {
+            let mut state = self.lock();
+            if state.streams.len() >= STREAMS || state.streams.contains_key(&number) {
+                return Err(Broken);
+            }
+            let window = Window::new(&mut state.under_way);
+            state.streams.insert(number, Stream::new(window));
+            state.knocks.clone()
+        };
+        let line = Line { exchange: Arc::clone(self), number };
+        // Room is there for as many as may be open. Where nobody wants to hear of it, it is closed by its end here.
+        drop(knocks.try_send(Knock { way, stream: GuestStream::line(line) }));
+        Ok(())
+    }
+
+    /// The guest is gone.
+    pub(crate) fn lose(&self) {
+        let mut state = self.lock();
+        state.lost = true;
+        state.queue.clear();
+        for stream in state.streams.values_mut() {
+            wake(&mut stream.reader);
+            wake(&mut stream.writer);
+        }
+        self.sending.notify_one();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Says that a stream has something to send.
+    fn queue(&self, state: &mut State, number: u32) {
+        if let Some(stream) = state.streams.get_mut(&number)
+            && !stream.queued
+            && !state.lost
+        {
+            stream.queued = true;
+            state.queue.push_back(number);
+            self.sending.notify_one();
+        }
+    }
+}
+
+impl Stream {
+    fn new(window: Window) -> Stream {
+        Stream {
+            held: Held::default(),
+            window,
+            coming: Coming::Open,
+            reader: None,
+            writer: None,
+            credit: Window::FIRST,
+            piece: Vec::new(),
+            give: 0,
+            going: Going::Open,
+            dropped: false,
+            closed: false,
+            queued: false,
+        }
+    }
+
+    /// The next frame of this stream.
+    fn next(&mut self, number: u32) -> Option<Vec<u8>> {
+        let word = |kind, payload: &[u8]| [&head(kind, number, payload.len()), payload].concat();
+        let gone = matches!(self.coming, Coming::Closed { .. });
+        if !self.piece.is_empty() && !gone {
+            let mut piece = std::mem::take(&mut self.piece);
+            let length = piece.len() - HEAD;
+            piece[..HEAD].copy_from_slice(&head(Kind::Data, number, length));
+            wake(&mut self.writer);
+            return Some(piece);
+        }
+        if self.going == Going::Ending && !gone {
+            self.going = Going::Ended;
+            return Some(word(Kind::Finish, &[]));
+        }
+        if self.give > 0 && !self.dropped && self.coming == Coming::Open {
+            return Some(word(Kind::Credit, &std::mem::take(&mut self.give).to_le_bytes()));
+        }
+        if self.dropped && !self.closed {
+            self.closed = true;
+            return Some(word(Kind::Close, &[]));
+        }
+        None
+    }
+}
+
+impl Writer {
+    pub(crate) fn new(exchange: &Arc<Exchange>) -> Writer {
+        Writer(Arc::clone(exchange))
+    }
+
+    /// The next frame, from each stream in turn; none when the guest is gone.
+    pub(crate) async fn next(&self) -> Option<Vec<u8>> {
+        loop {
+            if let Some(found) = self.now() {
+                return found;
+            }
+            self.0.sending.notified().await;
+        }
+    }
+
+    /// The same without waiting: nothing to send, no more to be sent ever, or a frame.
+    fn now(&self) -> Option<Option<Vec<u8>>> {
+        let mut state = self.0.lock();
+        loop {
+            if state.lost {
+                return Some(None);
+            }
+            let number = state.queue.pop_front()?;
+            let State { streams, queue, under_way, .. } = &mut *state;
+            let Some(stream) = streams.get_mut(&number) else { continue };
+            let Some(frame) = stream.next(number) else {
+                stream.queued = false;
+                continue;
+            };
+            if stream.closed && matches!(stream.coming, Coming::Closed { .. }) {
+                stream.window.close(under_way);
+                streams.remove(&number);
+            } else {
+                // Behind the others; what it has besides comes then.
+                queue.push_back(number);
+            }
+            return Some(Some(frame));
+        }
+    }
+}
+
+impl Line {
+    pub(super) fn poll_read(&mut self, cx: &Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let mut state = self.exchange.lock();
+        let State { streams, under_way, lost, .. } = &mut *state;
+        let Some(stream) = streams.get_mut(&self.number) else { return Poll::Ready(Err(reset())) };
+        if stream.held.is_empty() {
+            return match stream.coming {
+                Coming::Finished | Coming::Closed { whole: true } => Poll::Ready(Ok(())),
+                Coming::Closed { whole: false } => Poll::Ready(Err(reset())),
+                Coming::Open if *lost => Poll::Ready(Err(reset())),
+                Coming::Open => {
+                    stream.reader = Some(cx.waker().clone());
+                    Poll::Pending
+                }
+            };
+        }
+        let mut taken = 0;
+        while buffer.remaining() > 0 && !stream.held.is_empty() {
+            let some = stream.held.next();
+            let some = &some[..some.len().min(buffer.remaining())];
+            buffer.put_slice(some);
+            let n = some.len();
+            stream.held.took(n);
+            taken += n;
+        }
+        if let Some(more) = stream.window.took(taken, under_way) {
+            stream.give = stream.give.saturating_add(more);
+            self.exchange.queue(&mut state, self.number);
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    pub(super) fn poll_write(&mut self, cx: &Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let mut state = self.exchange.lock();
+        let lost = state.lost;
+        let stream = state.streams.get_mut(&self.number);
+        let open = |stream: &&mut Stream| {
+            !lost && stream.going == Going::Open && !matches!(stream.coming, Coming::Closed { .. })
+        };
+        let Some(stream) = stream.filter(open) else {
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        };
+        if bytes.is_empty() {
+            return Poll::Ready(Ok(0));
+        }
+        let room = (PIECE + HEAD).saturating_sub(stream.piece.len().max(HEAD));
+        let n = bytes.len().min(stream.credit).min(room);
+        if n == 0 {
+            stream.writer = Some(cx.waker().clone());
+            return Poll::Pending;
+        }
+        if stream.piece.is_empty() {
+            stream.piece.reserve_exact(HEAD + n);
+            stream.piece.resize(HEAD, 0);
+        }
+        stream.piece.extend_from_slice(&bytes[..n]);
+        stream.credit -= n;
+        self.exchange.queue(&mut state, self.number);
+        Poll::Ready(Ok(n))
+    }
+
+    /// Nothing more is written.
+    pub(super) fn finish(&mut self) {
+        let mut state = self.exchange.lock();
+        if let Some(stream) = state.streams.get_mut(&self.number)
+            && stream.going == Going::Open
+        {
+            stream.going = Going::Ending;
+            self.exchange.queue(&mut state, self.number);
+        }
+    }
+}
+
+impl Drop for Line {
+    fn drop(&mut self) {
+        let mut state = self.exchange.lock();
+        if let Some(stream) = state.streams.get_mut(&self.number) {
+            stream.dropped = true;
+            stream.held.clear();
+            self.exchange.queue(&mut state, self.number);
+        }
+    }
+}
+
+/// What a knock says: nothing for the proxy, else port and name.
+fn asked(payload: &[u8]) -> Option<Asked> {
+    let Some((port, host)) = payload.split_first_chunk::<2>() else {
+        return payload.is_empty().then_some(Asked::Proxy);
+    };
+    let host = std::str::from_utf8(host).ok().filter(|host| is_name(host))?;
+    Some(Asked::Named { host: host.to_owned(), port: u16::from_le_bytes(*port) })
+}
+
+fn reset() -> io::Error {
+    io::ErrorKind::ConnectionReset.into()
+}
+
+fn wake(waker: &mut Option<Waker>) {
+    if let Some(waker) = waker.take() {
+        waker.wake();
+    }
+}

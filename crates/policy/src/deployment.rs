@@ -1,5 +1,6 @@
 //! `oubliette.toml`: the operator's file. Text in, checked values out.
 
+mod network;
 mod raw;
 
 use std::path::PathBuf;
@@ -8,11 +9,11 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::document::Document;
-use crate::network::{is_label, parse_port};
+use crate::host::{is_label, parse_port};
 use crate::shown::shown;
 use crate::value::items;
 use crate::{
-    Budget, CallLimits, Ceiling, Code, EnvName, Faults, HostRule, Limits, ShapeError, Surroundings, Tier,
+    Budget, CallLimits, Ceiling, Code, Destination, EnvName, Faults, Limits, ShapeError, Surroundings, Tier,
     TierChoice,
 };
 
@@ -35,7 +36,7 @@ pub struct Deployment {
     /// The shell tools.
     pub shell: Shell,
     /// Destinations that may be reached.
-    pub network: Vec<HostRule>,
+    pub network: Vec<Destination>,
     /// Variables handed into the sandbox on purpose.
     pub secrets: Vec<EnvName>,
     /// What a run may spend.
@@ -117,10 +118,6 @@ impl Deployment {
         read_limits(&mut d.limits, raw.limits.unwrap_or_default(), &mut doc);
         read_call(&mut d.call, raw.call.unwrap_or_default(), &d.limits, &mut doc);
         d.shell.read(raw.shell.unwrap_or_default(), &mut doc);
-        for (key, _) in doc.destinations("network.allow", raw.network.and_then(|n| n.allow)) {
-            // A grant that nothing holds would be a promise: refused, not ignored.
-            doc.bad(&key, "cannot be granted: egress is not in this version yet", "remove it");
-        }
         for (key, name) in items("secrets.pass", raw.secrets.and_then(|s| s.pass)) {
             let Some(name) = doc.variable(&key, &name) else { continue };
             if d.model.api_key_env.as_ref() == Some(&name) {
@@ -128,6 +125,7 @@ impl Deployment {
             }
             d.secrets.push(name);
         }
+        d.network = network::read(raw.network.and_then(|n| n.allow), &d, &mut doc);
         read_budget(&mut d.budget, raw.budget.unwrap_or_default(), &mut doc);
         read_ceiling(&mut d.ceiling, raw.ceiling.unwrap_or_default(), &mut doc);
         d.ceiling.check(&d.limits, &mut doc);

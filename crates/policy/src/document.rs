@@ -116,7 +116,7 @@ impl<'a> Document<'a> {
 
     /// A key given literally. Its value is never repeated, here or by a later fault about the same key.
     pub(crate) fn secret(&mut self, key: &str) {
-        let help = if key.starts_with("secrets.") {
+        let help = if key.starts_with("secrets.") || key.starts_with("network.") {
             "write only the name of the environment variable that holds it"
         } else {
             "put the key into an environment variable and write the variable's name as `api_key_env` in the \

@@ -8,8 +8,8 @@ use serde::Serialize;
 use crate::command;
 use crate::shown::shown;
 use crate::{
-    Budget, CallLimits, Ceiling, Code, Decision, Deployment, EnvName, Fault, Faults, Generation, Guild,
-    HostRule, Isolation, Limits, Role, RoleName, Shell, Tool,
+    Budget, CallLimits, Ceiling, Code, Decision, Deployment, Destination, EnvName, Fault, Faults, Generation,
+    Guild, Isolation, Limits, Role, RoleName, Shell, Tool,
 };
 
 /// What a run may do.
@@ -25,8 +25,8 @@ pub struct Grant {
     pub call: CallLimits,
     /// The shell tools: always the deployment's.
     pub shell: Shell,
-    /// Destinations that may be reached.
-    pub network: Vec<HostRule>,
+    /// Destinations that may be reached: those of the deployment that the Guild asks for.
+    pub network: Vec<Destination>,
     /// Variables handed into the sandbox on purpose: always the deployment's.
     pub secrets: Vec<EnvName>,
     /// What the run may spend.
@@ -61,21 +61,7 @@ impl Grant {
         let mut excess = Excess { file, found: Vec::new() };
         let mut grant = Grant::without_guild(deployment);
         excess.narrow(&mut grant, guild);
-        for rule in &guild.network {
-            if deployment.network.iter().any(|given| given.covers(rule)) {
-                excess.add(
-                    Code::BadValue,
-                    "network.allow",
-                    format!("asks for `{rule}`, but egress is not in this version yet"),
-                );
-            } else {
-                excess.add(
-                    Code::Exceeds,
-                    "network.allow",
-                    format!("asks for `{rule}`, which the deployment does not grant"),
-                );
-            }
-        }
+        grant.network = excess.destinations(&deployment.network, guild);
         for (name, role) in &guild.roles {
             let budget = excess.role_budget(&grant.budget, name, role);
             grant.roles.insert(
@@ -101,8 +87,7 @@ impl Grant {
             ceiling: d.ceiling.clone(),
             call: d.call.clone(),
             shell: d.shell.clone(),
-            // Nothing holds a destination in this version, so none is granted whatever the deployment says.
-            network: Vec::new(),
+            network: d.network.clone(),
             secrets: d.secrets.clone(),
             budget: d.budget.clone(),
             entry: None,
@@ -196,6 +181,26 @@ impl Excess<'_> {
                 _ => self.add(Code::UnknownKey, &key, "is not a bound".to_owned()),
             }
         }
+    }
+
+    /// What the Guild asks for and the deployment gives. Who asks for nothing has nothing.
+    fn destinations(&mut self, given: &[Destination], guild: &Guild) -> Vec<Destination> {
+        let mut granted = Vec::new();
+        for rule in &guild.network {
+            // The same rule brings the header with it; one beneath a star has none.
+            let same = given.iter().find(|given| given.rule() == rule).cloned();
+            let beneath = || given.iter().any(|given| given.rule().covers(rule)).then(|| rule.clone().into());
+            match same.or_else(beneath) {
+                Some(destination) if granted.contains(&destination) => {}
+                Some(destination) => granted.push(destination),
+                None => self.add(
+                    Code::Exceeds,
+                    "network.allow",
+                    format!("asks for `{rule}`, which the deployment does not grant"),
+                ),
+            }
+        }
+        granted
     }
 
     fn role_budget(&mut self, run: &Budget, name: &RoleName, role: &Role) -> Budget {

@@ -15,6 +15,7 @@
 //! it, and every fault of a file is told at once, with its [`Place`] and a stable [`Code`]. Nothing in a
 //! message repeats a value that may be a key.
 
+mod address;
 mod budget;
 mod command;
 mod decision;
@@ -23,6 +24,7 @@ mod document;
 mod fault;
 mod grant;
 mod guild;
+mod host;
 mod kind;
 mod limits;
 mod name;
@@ -37,18 +39,21 @@ mod tool;
 mod unit;
 mod value;
 
+pub use address::AddressKind;
 pub use budget::Budget;
 pub use decision::{Decision, Verdict};
 pub use deployment::{Deployment, Isolation, Model, Records, Rootfs, Shell};
 pub use fault::{Code, Fault, Faults, Place};
 pub use grant::{Grant, RoleGrant};
 pub use guild::{Generation, Guild, OwnTool, Role};
+pub use host::{Host, HostName, Target};
 pub use kind::{SchemaKind, UnknownKind, schema};
 pub use limits::{CallLimits, Ceiling, Limits};
 pub use name::{EnvName, GuildPath, RoleName};
-pub use network::HostRule;
+pub use network::{Destination, Header, HeaderName, HostRule};
 pub use quoted::{BadQuoted, from_quotes, quoted, unquoted};
 pub use shape::{ShapeError, check_shape};
+pub use shown::shown;
 pub use stop::{StopReason, StoppedBy};
 pub use tier::{Acceptance, BelowFloor, Surroundings, Tier, TierChoice};
 pub use tool::{Power, Tool};

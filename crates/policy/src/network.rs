@@ -1,18 +1,68 @@
 //! Network destinations that may be granted.
 //!
-//! A rule has one spelling. What could mean two things to two readers (odd spellings of an address, encoded or
-//! non-ASCII names, a URL) is refused here, so that nobody further on has to agree about it.
+//! A rule has one spelling, read by [`Host`] as requests are. What is broad, and what no rule could ever open, is
+//! refused here, so that a file holds no rule that is more, or less, than it says.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::fmt;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
+
+use crate::host::{self, HostName};
+use crate::{AddressKind, EnvName, Host, Target};
 
 /// `host:port`, or `*.label.tld:port` with exactly one leading star.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct HostRule {
-    host: String,
+    host: Pattern,
     port: u16,
 }
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Pattern {
+    Exact(Host),
+    /// Any one label before this name.
+    Star(HostName),
+}
+
+/// A rule, and what the executor adds to requests that go there.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub struct Destination {
+    #[serde(flatten)]
+    rule: HostRule,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    header: Option<Header>,
+}
+
+/// A header that the executor adds, over TLS of its own. The guest never has the value.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub struct Header {
+    /// Its name.
+    pub name: HeaderName,
+    /// The variable that holds its value.
+    pub secret_env: EnvName,
+}
+
+/// The name of a header that may be added: lower case, and none that says where a request goes or ends.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub struct HeaderName(String);
+
+/// Headers that decide where a message goes, where it ends, or who speaks.
+const FRAMING: [&str; 14] = [
+    "host",
+    "content-length",
+    "transfer-encoding",
+    "connection",
+    "keep-alive",
+    "proxy-connection",
+    "proxy-authorization",
+    "te",
+    "trailer",
+    "upgrade",
+    "expect",
+    "range",
+    "accept-encoding",
+    "content-encoding",
+];
 
 impl HostRule {
     /// Parses a rule.
@@ -20,109 +70,172 @@ impl HostRule {
     /// # Errors
     /// A sentence that says what is wrong and what would be right.
     pub fn parse(text: &str) -> Result<HostRule, String> {
-        if text.contains("://") || text.contains(['/', '?', '#']) {
-            return Err("is a URL; write only `host:port`, as in `example.com:443`".to_owned());
-        }
-        if text.contains('@') {
-            return Err("holds a user name; write only `host:port`".to_owned());
-        }
-        if !text.is_ascii() {
-            return Err("has a name outside ASCII; write its `xn--` form".to_owned());
-        }
-        if text.contains('%') || !text.bytes().all(|b| b.is_ascii_graphic()) {
-            return Err("has an encoded, blank or control character; write the plain name".to_owned());
-        }
-        let (host, port) = split_port(text)?;
-        let host = if host.starts_with('[') { ipv6(host)? } else { name(host)? };
+        host::plain(text)?;
+        let (written, port) = host::split_port(text, None)?;
+        let host = if written.contains('*') {
+            Pattern::Star(star(written)?)
+        } else {
+            Pattern::Exact(reachable(Host::parse(written)?)?)
+        };
         Ok(HostRule { host, port })
     }
 
-    /// Whether everything that `other` names is named by this rule too. A star stands for exactly one label.
-    pub(crate) fn covers(&self, other: &HostRule) -> bool {
-        if self.port != other.port {
-            return false;
+    /// The rule that names exactly this.
+    pub fn exactly(target: Target) -> HostRule {
+        HostRule { host: Pattern::Exact(target.host), port: target.port }
+    }
+
+    /// Whether the rule names this. A star stands for exactly one label.
+    pub fn names(&self, target: &Target) -> bool {
+        self.port == target.port && self.host.covers(&Pattern::Exact(target.host.clone()))
+    }
+
+    /// Whether the rule names this host, be it under another port.
+    pub fn names_host(&self, host: &Host) -> bool {
+        self.host.covers(&Pattern::Exact(host.clone()))
+    }
+
+    /// The one host it names; none for a star.
+    pub fn host(&self) -> Option<&Host> {
+        match &self.host {
+            Pattern::Exact(host) => Some(host),
+            Pattern::Star(_) => None,
         }
-        match self.host.strip_prefix("*.") {
-            Some(parent) if self.host != other.host => {
-                other.host.split_once('.').is_some_and(|(first, rest)| first != "*" && rest == parent)
+    }
+
+    /// For a star the name whose first labels it stands for.
+    pub fn parent(&self) -> Option<&HostName> {
+        match &self.host {
+            Pattern::Exact(_) => None,
+            Pattern::Star(parent) => Some(parent),
+        }
+    }
+
+    /// The port.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Whether everything that `other` names is named by this rule too.
+    pub fn covers(&self, other: &HostRule) -> bool {
+        self.port == other.port && self.host.covers(&other.host)
+    }
+}
+
+impl Pattern {
+    fn covers(&self, other: &Pattern) -> bool {
+        match (self, other) {
+            (Pattern::Exact(mine), Pattern::Exact(theirs)) => mine == theirs,
+            (Pattern::Star(mine), Pattern::Star(theirs)) => mine == theirs,
+            (Pattern::Star(parent), Pattern::Exact(Host::Name(name))) => {
+                name.as_str().split_once('.').is_some_and(|(_, rest)| rest == parent.as_str())
             }
-            Some(_) | None => self.host == other.host,
+            (Pattern::Star(_), Pattern::Exact(Host::V4(_) | Host::V6(_)))
+            | (Pattern::Exact(_), Pattern::Star(_)) => false,
         }
     }
 }
 
-impl std::fmt::Display for HostRule {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl Destination {
+    /// A rule, with the header that is added to what goes there.
+    ///
+    /// # Errors
+    /// A header needs one name: TLS has nothing else to check, and a star would send it to many.
+    pub fn new(rule: HostRule, header: Option<Header>) -> Result<Destination, String> {
+        match (&header, rule.host()) {
+            (None, _) | (Some(_), Some(Host::Name(_))) => Ok(Destination { rule, header }),
+            (Some(_), Some(Host::V4(_) | Host::V6(_)) | None) => {
+                Err("has a header, which goes to exactly one host by name".to_owned())
+            }
+        }
+    }
+
+    /// The rule.
+    pub fn rule(&self) -> &HostRule {
+        &self.rule
+    }
+
+    /// What is added to requests.
+    pub fn header(&self) -> Option<&Header> {
+        self.header.as_ref()
+    }
+}
+
+impl From<HostRule> for Destination {
+    fn from(rule: HostRule) -> Self {
+        Destination { rule, header: None }
+    }
+}
+
+impl HeaderName {
+    /// Checks a name.
+    ///
+    /// # Errors
+    /// A sentence that says what is wrong.
+    pub fn parse(text: &str) -> Result<HeaderName, String> {
+        let lower = text.to_ascii_lowercase();
+        let token = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
+        if lower.is_empty() || lower.len() > 64 || !lower.bytes().all(token) {
+            return Err("is not the name of a header".to_owned());
+        }
+        if FRAMING.contains(&lower.as_str()) {
+            return Err("is a header that says where a request goes, or how it is read".to_owned());
+        }
+        Ok(HeaderName(lower))
+    }
+
+    /// The name, in lower case.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Refuses a host that no rule could open.
+fn reachable(host: Host) -> Result<Host, String> {
+    let local = matches!(&host, Host::Name(name)
+        if name.as_str() == "localhost" || name.as_str().ends_with(".localhost"));
+    if local {
+        return Err("is the machine itself, which is never reached".to_owned());
+    }
+    match host.address().map(|address| AddressKind::of(address, &[])) {
+        Some(kind) if !kind.may_be_written() => Err(format!("is {}, which is never reached", kind.as_str())),
+        Some(_) | None => Ok(host),
+    }
+}
+
+/// What follows the star of `*.label.tld`.
+fn star(written: &str) -> Result<HostName, String> {
+    let lower = written.to_ascii_lowercase();
+    let rest = lower.strip_prefix("*.").map(|rest| rest.strip_suffix('.').unwrap_or(rest));
+    let Some(rest) = rest.filter(|rest| !rest.contains('*') && !rest.is_empty()) else {
+        return Err("has a star that is not one whole leading label; name the host".to_owned());
+    };
+    let name = HostName::new(rest)?;
+    if !rest.contains('.') {
+        return Err("would open a whole top-level domain; put at least two labels after the star".to_owned());
+    }
+    Ok(name)
+}
+
+impl fmt::Display for HostRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:{}", self.host, self.port)
     }
 }
 
-fn split_port(text: &str) -> Result<(&str, u16), String> {
-    let no_port = || "has no port; write `host:port`, as in `example.com:443`".to_owned();
-    let after_host = if text.starts_with('[') { text.find(']').ok_or_else(no_port)? } else { 0 };
-    let colon = text.get(after_host..).and_then(|t| t.find(':')).ok_or_else(no_port)? + after_host;
-    let (host, port) = (&text[..colon], &text[colon + 1..]);
-    if !text.starts_with('[') && port.contains(':') {
-        return Err("has more than one colon; write an IPv6 address in brackets, as in `[2001:db8::1]:443`"
-            .to_owned());
-    }
-    parse_port(port).map(|port| (host, port))
-}
-
-/// A port in its one spelling: digits, no sign, no leading zero, 1 to 65535.
-pub(crate) fn parse_port(text: &str) -> Result<u16, String> {
-    let plain = text.bytes().all(|b| b.is_ascii_digit()) && !text.starts_with('0');
-    match text.parse::<u16>() {
-        Ok(port) if plain => Ok(port),
-        _ => Err("has no port from 1 to 65535".to_owned()),
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Pattern::Exact(host) => write!(f, "{host}"),
+            Pattern::Star(parent) => write!(f, "*.{parent}"),
+        }
     }
 }
 
-fn ipv6(bracketed: &str) -> Result<String, String> {
-    let inner = bracketed.strip_prefix('[').and_then(|t| t.strip_suffix(']'));
-    let address = inner.and_then(|t| t.parse::<Ipv6Addr>().ok());
-    let address = address.ok_or_else(|| "is not an IPv6 address in brackets".to_owned())?;
-    if address.to_ipv4_mapped().is_some() {
-        return Err("is an IPv4 address in IPv6 clothes; write the IPv4 address".to_owned());
+impl Serialize for Pattern {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
     }
-    Ok(format!("[{address}]"))
-}
-
-fn name(written: &str) -> Result<String, String> {
-    let lower = written.to_ascii_lowercase();
-    let lower = lower.strip_suffix('.').unwrap_or(&lower);
-    let (star, rest) = match lower.strip_prefix("*.") {
-        Some(rest) => (true, rest),
-        None => (false, lower),
-    };
-    if lower == "*" || rest.contains('*') {
-        return Err("has a star that is not one whole leading label; name the host".to_owned());
-    }
-    if rest.is_empty() || rest.len() > 253 || !rest.split('.').all(is_label) {
-        return Err("has no valid host name before the port".to_owned());
-    }
-    let last = rest.rsplit('.').next().unwrap_or(rest);
-    // A name that ends in a number is an address to every resolver, in decimal, octal, hexadecimal or short.
-    let numeric = last.bytes().all(|b| b.is_ascii_digit())
-        || last.strip_prefix("0x").is_some_and(|hex| hex.bytes().all(|b| b.is_ascii_hexdigit()));
-    if numeric && (star || rest.parse::<Ipv4Addr>().is_err()) {
-        return Err(
-            "is an oddly written address; write four decimal numbers, as in `192.0.2.7:443`".to_owned()
-        );
-    }
-    if star && !rest.contains('.') {
-        return Err("would open a whole top-level domain; put at least two labels after the star".to_owned());
-    }
-    Ok(lower.to_owned())
-}
-
-/// A label of a host name: letters, digits, `-` and `_`, no hyphen at an end, at most 63.
-pub(crate) fn is_label(label: &str) -> bool {
-    !label.is_empty()
-        && label.len() <= 63
-        && !label.starts_with('-')
-        && !label.ends_with('-')
-        && label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'_')
 }
 
 #[cfg(test)]
@@ -142,7 +255,6 @@ mod tests {
             ("192.0.2.7:8080", "192.0.2.7:8080"),
             ("[2001:DB8:0:0::1]:443", "[2001:db8::1]:443"),
             ("xn--bcher-kva.example:443", "xn--bcher-kva.example:443"),
-            ("localhost:1", "localhost:1"),
         ] {
             assert_eq!(rule(text).to_string(), canonical);
         }
@@ -206,6 +318,71 @@ mod tests {
         ] {
             assert!(HostRule::parse(text).is_err(), "{text:?}");
         }
+    }
+
+    /// A rule for what is never reached would read as if it were.
+    #[test]
+    fn r47_a_rule_for_what_is_never_reached_is_refused() {
+        for text in [
+            "localhost:80",
+            "a.localhost.:80",
+            "127.0.0.1:80",
+            "[::1]:80",
+            "169.254.169.254:80",
+            "100.100.100.200:80",
+            "[fe80::1]:80",
+            "[fd00:ec2::254]:80",
+            "0.0.0.0:80",
+            "224.0.0.1:80",
+            "255.255.255.255:80",
+            "[::ffff:10.0.0.1]:80",
+            "[64:ff9b::a00:1]:80",
+        ] {
+            assert!(HostRule::parse(text).is_err(), "{text}");
+        }
+        for text in ["10.0.0.5:80", "[fd12::1]:80", "100.64.0.1:80", "203.0.113.7:80"] {
+            assert_eq!(rule(text).to_string(), text);
+        }
+    }
+
+    /// D-4: what a rule names and what a request names is decided by the same value.
+    #[test]
+    fn a_rule_names_a_request_exactly_if_both_are_read_alike() {
+        for (text, asked) in [("Example.com.:443", "example.COM:443"), ("192.0.2.7:80", "192.0.2.7.:80")] {
+            assert!(rule(text).names(&Target::parse(asked, None).unwrap()), "{text} {asked}");
+        }
+        let star = rule("*.example.com:443");
+        for (asked, named) in [
+            ("A.Example.COM.:443", true),
+            ("notexample.com:443", false),
+            ("a.example.com.evil.test:443", false),
+            ("example.com:443", false),
+            ("a.b.example.com:443", false),
+            ("a.example.com:9999", false),
+        ] {
+            assert_eq!(star.names(&Target::parse(asked, None).unwrap()), named, "{asked}");
+        }
+    }
+
+    #[test]
+    fn a_header_goes_to_one_host_by_name_and_frames_nothing() {
+        let header = || {
+            let (name, secret_env) = (HeaderName::parse("Authorization"), EnvName::new("TOKEN"));
+            Some(Header { name: name.unwrap(), secret_env: secret_env.unwrap() })
+        };
+        assert!(Destination::new(rule("api.example.com:443"), header()).is_ok());
+        for text in ["*.example.com:443", "203.0.113.7:443", "[2001:db8::1]:443"] {
+            assert!(Destination::new(rule(text), header()).is_err(), "{text}");
+        }
+        for name in ["", "Host", "content-length", "Transfer-Encoding", "a b", "a:b", "x\r\ny", "\u{fc}"] {
+            assert!(HeaderName::parse(name).is_err(), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn a_rule_is_written_down_as_host_and_port() {
+        let written = serde_json::to_string(&Destination::from(rule("*.Example.com:443"))).unwrap();
+        assert_eq!(written, r#"{"host":"*.example.com","port":443}"#);
     }
 
     #[test]

@@ -5,7 +5,7 @@ const SHOWN: usize = 60;
 
 /// `text` as a message may repeat it: at most 60 characters, control and look-alike characters escaped,
 /// and nothing at all of a text that looks like a key.
-pub(crate) fn shown(text: &str) -> String {
+pub fn shown(text: &str) -> String {
     if looks_like_key(text) {
         return "(hidden)".to_owned();
     }

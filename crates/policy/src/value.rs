@@ -73,14 +73,20 @@ impl Document<'_> {
     ) -> Vec<(String, HostRule)> {
         let mut rules = Vec::new();
         for (key, text) in items(key, written) {
-            match HostRule::parse(&text) {
-                Ok(rule) => rules.push((key, rule)),
-                Err(why) => {
-                    self.bad(&key, why, "a destination is one `host:port`, or `*.label.tld:port`");
-                }
-            }
+            rules.extend(self.destination(&key, &text).map(|rule| (key, rule)));
         }
         rules
+    }
+
+    /// One destination.
+    pub(crate) fn destination(&mut self, key: &str, text: &str) -> Option<HostRule> {
+        match HostRule::parse(text) {
+            Ok(rule) => Some(rule),
+            Err(why) => {
+                self.bad(key, why, "a destination is one `host:port`, or `*.label.tld:port`");
+                None
+            }
+        }
     }
 
     fn with_unit<T>(&mut self, key: &str, read: Result<T, BadUnit>) -> Option<T> {
@@ -95,10 +101,7 @@ impl Document<'_> {
 }
 
 /// The items of a list with the key of each; what was faulty in shape is not among them.
-pub(crate) fn items(
-    key: &str,
-    written: Option<Vec<Option<String>>>,
-) -> impl Iterator<Item = (String, String)> {
+pub(crate) fn items<T>(key: &str, written: Option<Vec<Option<T>>>) -> impl Iterator<Item = (String, T)> {
     let numbered = written.unwrap_or_default().into_iter().enumerate();
     numbered.filter_map(move |(i, item)| item.map(|item| (format!("{key}[{i}]"), item)))
 }

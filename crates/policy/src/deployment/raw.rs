@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::schema;
 use crate::tier::Floor;
-use crate::value::{RawNetwork, RawSize};
+use crate::value::RawSize;
 use crate::{Surroundings, TierChoice};
 
 /// The schema of these keys.
@@ -31,7 +31,7 @@ pub(crate) struct RawDeployment {
     /// The tools that run programs.
     pub(super) shell: Option<RawShell>,
     /// Destinations that may be reached.
-    pub(super) network: Option<RawNetwork>,
+    pub(super) network: Option<RawGranted>,
     /// What is given to the guest on purpose.
     pub(super) secrets: Option<RawSecrets>,
     /// What a run may spend.
@@ -40,6 +40,52 @@ pub(crate) struct RawDeployment {
     pub(super) ceiling: Option<RawCeiling>,
     /// Where records go.
     pub(super) records: Option<RawRecords>,
+}
+
+/// Destinations that may be reached.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Network")]
+pub(super) struct RawGranted {
+    /// Each `host:port` or `*.label.tld:port`, or a table of such a host with a header; empty means none.
+    #[schemars(extend("default" = []))]
+    pub(super) allow: Option<Vec<Option<RawDestination>>>,
+}
+
+/// A destination: a text, or a table where the executor adds a header.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(untagged)]
+#[schemars(rename = "Destination")]
+pub(super) enum RawDestination {
+    /// `host:port` or `*.label.tld:port`.
+    Rule(String),
+    /// The same with a header.
+    Table(RawWithHeader),
+}
+
+/// A destination with a header.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "DestinationWithHeader")]
+pub(super) struct RawWithHeader {
+    /// `host:port`.
+    #[schemars(required)]
+    pub(super) host: Option<String>,
+    /// What the executor adds to requests that go there, over TLS of its own; the guest never has the value.
+    pub(super) header: Option<RawHeader>,
+}
+
+/// A header that the executor adds.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Header")]
+pub(super) struct RawHeader {
+    /// Its name, as `authorization`.
+    #[schemars(required)]
+    pub(super) name: Option<String>,
+    /// The name of the environment variable that holds its value, all of it (`Bearer ...`).
+    #[schemars(required)]
+    pub(super) secret_env: Option<String>,
 }
 
 /// The model endpoint.

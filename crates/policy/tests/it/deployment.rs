@@ -272,11 +272,63 @@ fn r49_broad_destinations_are_refused_each_with_its_reason() {
     assert!(about(&wrong, "network.allow[2]").contains("top-level domain"));
 }
 
-/// R57: what no layer would hold is refused, not ignored.
 #[test]
-fn r57_a_sound_destination_is_refused_while_there_is_no_egress() {
-    let wrong = faults("[network]\nallow = [\"example.com:443\"]\n");
-    assert!(about(&wrong, "network.allow[0]").contains("egress is not in this version yet; remove it"));
+fn r46_a_destination_is_a_text_or_a_table_with_a_header() {
+    let d = parse(
+        "[network]\nallow = [\"A.example.com:443\", { host = \"b.example.com:443\" }, \
+         { host = \"c.example.com:443\", header = { name = \"X-Key\", secret_env = \"C_KEY\" } }]\n",
+    )
+    .expect("sound");
+    let told: Vec<_> = d.network.iter().map(|n| (n.rule().to_string(), n.header().is_some())).collect();
+    let told: Vec<_> = told.iter().map(|(rule, header)| (rule.as_str(), *header)).collect();
+    assert_eq!(
+        told,
+        [("a.example.com:443", false), ("b.example.com:443", false), ("c.example.com:443", true)]
+    );
+}
+
+/// R58: of a header's value only the variable's name is ever in a file.
+#[test]
+fn r58_a_header_takes_a_variables_name_and_nothing_that_is_a_key() {
+    let with = |host: &str, header: &str| {
+        format!("[network]\nallow = [{{ host = \"{host}\", header = {{ {header} }} }}]\n")
+    };
+    let sound = "name = \"authorization\", secret_env = \"TOKEN\"";
+    for (text, code, key) in [
+        (with("*.example.com:443", sound), Code::BadValue, "network.allow[0]"),
+        (with("203.0.113.7:443", sound), Code::BadValue, "network.allow[0]"),
+        (
+            with("h.example:443", "name = \"Host\", secret_env = \"T\""),
+            Code::BadValue,
+            "network.allow[0].header.name",
+        ),
+        (
+            with("h.example:443", "name = \"a\", secret_env = \"Bearer x\""),
+            Code::LiteralSecret,
+            "network.allow[0].header.secret_env",
+        ),
+        (
+            with("h.example:443", "name = \"a\", secret = \"x\""),
+            Code::LiteralSecret,
+            "network.allow[0].header.secret",
+        ),
+        (with("h.example:443", "name = \"a\""), Code::MissingKey, "network.allow[0].header.secret_env"),
+        (
+            with("h.example:443", sound) + "[model]\napi_key_env = \"TOKEN\"\n",
+            Code::BadValue,
+            "network.allow[0].header.secret_env",
+        ),
+        (
+            with("h.example:443", sound) + "[secrets]\npass = [\"TOKEN\"]\n",
+            Code::BadValue,
+            "network.allow[0].header.secret_env",
+        ),
+    ] {
+        let wrong = faults(&text);
+        assert!(tells(&wrong, code, key), "{text}{wrong:?}");
+    }
+    let twice = "[network]\nallow = [\"h.example:443\", { host = \"H.example:443\", header = { name = \"a\", secret_env = \"T\" } }]\n";
+    assert!(about(&faults(twice), "network.allow[1]").contains("a second time"));
 }
 
 #[test]

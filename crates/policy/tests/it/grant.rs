@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use policy::{Code, Deployment, Grant, Guild, HostRule, RoleName, Shell, Tool};
+use policy::{Code, Deployment, Grant, Guild, RoleName, Shell, Tool};
 
 use crate::told;
 
@@ -93,15 +93,59 @@ fn r28_each_excess_is_named() {
     assert_eq!(told(&excess), keys.map(|key| format!("exceeds {key}")));
 }
 
-/// R57: a deployment that was built by hand opens nothing either while nothing holds it.
+const HEADER: &str = "{ host = \"api.example.com:443\", \
+    header = { name = \"Authorization\", secret_env = \"API_TOKEN\" } }";
+
+fn network(allow: &str) -> Deployment {
+    Deployment::parse("o", &format!("[network]\nallow = [{allow}]\n")).expect(allow)
+}
+
+fn rules(grant: &Grant) -> Vec<String> {
+    grant.network.iter().map(|destination| destination.rule().to_string()).collect()
+}
+
+/// R46, D-3: what both name is granted; who asks for nothing, in any form, has nothing.
 #[test]
-fn r57_no_destination_is_granted_without_egress() {
-    let rule = HostRule::parse("example.com:443").expect("a rule");
-    let deployment = Deployment { network: vec![rule], ..Deployment::default() };
-    assert!(Grant::without_guild(&deployment).network.is_empty());
-    let asked = guild("[network]\nallow = [\"example.com:443\"]\n");
-    let refused = Grant::new(&deployment, &asked, "g").expect_err("no egress");
-    assert_eq!(told(&refused), ["bad-value network.allow"]);
+fn r46_a_guild_gets_what_it_asks_for_of_what_the_deployment_gives() {
+    let deployment = network("\"a.example.com:443\", \"*.example.org:443\", \"10.0.0.5:80\"");
+    assert_eq!(Grant::without_guild(&deployment).network, deployment.network);
+    for nothing in ["", "[network]\n", "[network]\nallow = []\n"] {
+        assert!(Grant::new(&deployment, &guild(nothing), "g").expect("nothing").network.is_empty());
+    }
+    let asked =
+        |allow: &str| Grant::new(&deployment, &guild(&format!("[network]\nallow = [{allow}]\n")), "g");
+    let granted =
+        asked("\"A.example.com.:443\", \"x.example.org:443\", \"x.example.org:443\"").expect("given");
+    assert_eq!(rules(&granted), ["a.example.com:443", "x.example.org:443"]);
+    assert_eq!(rules(&asked("\"*.example.org:443\", \"10.0.0.5:80\"").expect("given")).len(), 2);
+    for excess in [
+        "a.example.com:80",
+        "b.example.com:443",
+        "*.example.com:443",
+        "x.y.example.org:443",
+        "example.org:443",
+        "10.0.0.6:80",
+        "203.0.113.7:443",
+    ] {
+        let refused = asked(&format!("\"{excess}\"")).expect_err(excess);
+        assert_eq!(told(&refused), ["exceeds network.allow"], "{excess}");
+    }
+}
+
+/// R58: a Guild names a host, and the header that the operator put to it comes along, by its variable's name.
+#[test]
+fn r58_the_header_of_a_destination_is_the_deployments_alone() {
+    let deployment = network(HEADER);
+    let grant = Grant::new(&deployment, &guild("[network]\nallow = [\"api.example.com:443\"]\n"), "g");
+    let grant = grant.expect("given");
+    let header = grant.network[0].header().expect("a header");
+    assert_eq!((header.name.as_str(), header.secret_env.as_str()), ("authorization", "API_TOKEN"));
+    let text = format!(
+        "schema = 1\nname = \"g\"\nentry = \"r\"\n[roles.r]\nprompt = \"p.md\"\ntools = []\n\
+         [network]\nallow = [{HEADER}]\n"
+    );
+    let wrong = told(&Guild::parse("g", &text).expect_err("a table"));
+    assert!(wrong.len() == 1 && wrong[0].starts_with("wrong-type network.allow[0]"), "{wrong:?}");
 }
 
 #[test]

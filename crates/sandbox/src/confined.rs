@@ -26,6 +26,7 @@ use rustix::thread::{
     set_thread_res_gid, set_thread_res_uid,
 };
 
+use crate::init::Serves;
 use crate::inside::{During, Failure, Start, limits, streams};
 use crate::launch::{BASE_ID, GUEST_ID, Launch, Place, Walls};
 use crate::sys::{self, Fork};
@@ -169,7 +170,7 @@ fn run(start: &mut Start<'_>, status: &mut io::PipeWriter) -> Result<i32, Failur
             if status.write_all(b"+").is_err() {
                 sys::exit_now(70);
             }
-            init::run(&start.launch.env, &start.launch.bounds, place)
+            init::run(&start.launch.env, &start.launch.bounds, place, &Serves::Nothing)
         }
         Fork::Parent(init) => Ok(watch(init, &life, &children)),
     }

@@ -86,12 +86,17 @@ fn bundle(launch: &Launch, single: bool) -> Value {
         .map(|(name, value)| format!("{name}={value}"))
         .collect();
     let size = format!("size={tmp}");
+    let mut args = vec![INIT_PATH.to_owned(), INIT_ARG.to_owned(), bounds_text(&launch.bounds), guest];
+    let doors = launch.made();
+    if !doors.is_empty() {
+        args.push(serde_json::to_string(&doors).unwrap_or_default());
+    }
     json!({
         "ociVersion": "1.0.0",
         "process": {
             "terminal": false,
             "user": {"uid": 0, "gid": 0},
-            "args": [INIT_PATH, INIT_ARG, bounds_text(&launch.bounds), guest],
+            "args": args,
             "env": env,
             "cwd": "/",
             "capabilities": capabilities,

@@ -15,6 +15,7 @@ use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, recv, socke
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, kill_process, pidfd_open, waitpid};
 use tokio::sync::mpsc;
 
+use crate::init::Serves;
 use crate::launch::{Bounds, INIT_ARG, Launch, Place};
 use crate::message::{self, Ask, MAX_MESSAGE, Tell};
 use crate::sys::{self, Fork};
@@ -86,7 +87,11 @@ fn run_init(args: &[OsString]) -> ! {
     let env: Vec<(String, String)> = std::env::vars_os()
         .filter_map(|(k, v)| Some((k.into_string().ok()?, v.into_string().ok()?)))
         .collect();
-    init::run(&env, &bounds, Place { guest, ..Place::own() })
+    let serves = match text(2) {
+        Some(text) => Serves::Makes(serde_json::from_str(text).unwrap_or_else(|_| sys::exit_now(70))),
+        None => Serves::Nothing,
+    };
+    init::run(&env, &bounds, Place { guest, ..Place::own() }, &serves)
 }
 
 impl Host {

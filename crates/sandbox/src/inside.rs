@@ -25,6 +25,7 @@ use rustix::thread::{
 
 use crate::cgroup;
 use crate::doors::{self, Layout};
+use crate::init::Serves;
 use crate::launch::{Backend, Bounds, GUEST_ID, Held, Launch, PRIORITY, Place};
 use crate::sys::{self, Forbid};
 use crate::view::{self, Survey, Trees};
@@ -153,7 +154,7 @@ pub(crate) fn enter(mut start: Start<'_>) -> ! {
                         drop(status);
                         drop(start.status);
                         let place = Place { modules: start.launch.modules, ..Place::own() };
-                        init::run(&start.launch.env, &start.launch.bounds, place)
+                        init::run(&start.launch.env, &start.launch.bounds, place, &Serves::Nothing)
                     }
                     Err(failure) => failure,
                 }
@@ -425,13 +426,24 @@ fn few_processors(cores: u32, id: u64) -> io::Result<()> {
 }
 
 /// The way in of a machine's init, whose system is mounted at `root`: the same view and the same seal as in the
-/// namespace tier, without a user namespace, because this kernel is the guest's own.
-pub(crate) fn enter_machine(root: &Path, bounds: &Bounds) -> io::Result<()> {
-    let entered = || -> Result<(), Failure> {
+/// namespace tier, without a user namespace, because this kernel is the guest's own. Gives the sockets of the doors.
+pub(crate) fn enter_machine(
+    root: &Path,
+    bounds: &Bounds,
+    layout: Option<&Layout>,
+) -> io::Result<Vec<OwnedFd>> {
+    let entered = || -> Result<Vec<OwnedFd>, Failure> {
         let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
         mount_change("/", private).during("make mounts private")?;
         private_mounts(root, &Trees::of_devices().during("open the devices")?, bounds)?;
         sys::loopback_up().during("bring loopback up")?;
+        let sockets = match layout {
+            Some(layout) => {
+                view::name_resolver(root, Path::new("/")).during("name the resolver")?;
+                doors::listen(layout).during("open the doors")?
+            }
+            None => Vec::new(),
+        };
         rustix::system::sethostname(b"sandbox").during("set the host name")?;
         rustix::process::chdir(root).during("enter the root")?;
         rustix::mount::mount_move(".", "/").during("move the root")?;
@@ -443,7 +455,8 @@ pub(crate) fn enter_machine(root: &Path, bounds: &Bounds) -> io::Result<()> {
         of_the_kernel().during("set the limits")?;
         take_id(GUEST_ID).during("take the guest's ids")?;
         // The machine's own group and size hold both.
-        seal_namespace(bounds, Held { memory: true, processes: true, cores: true })
+        seal_namespace(bounds, Held { memory: true, processes: true, cores: true })?;
+        Ok(sockets)
     };
     entered().map_err(|f| io::Error::other(format!("{}: {}", f.doing, f.source)))
 }

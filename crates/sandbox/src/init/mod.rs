@@ -18,18 +18,20 @@ mod group;
 mod measure;
 mod meter;
 mod module;
+mod porter;
 mod sweep;
 mod terminal;
 mod walk;
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use policy::StoppedBy;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use crate::doors::{self, Doors, Layout};
 use crate::growth::Growth;
 use crate::launch::{Bounds, Counters, Place, Walls, guest_env};
 use crate::wire::{Decoder, End, Frame, Kind, PIECE, Start};
@@ -40,6 +42,7 @@ use group::Group;
 pub(crate) use group::{MEMORY_EVENTS, PIDS_EVENTS};
 use meter::Meter;
 pub(crate) use module::MODULE_FD;
+use porter::Porter;
 use sweep::Kin;
 
 /// Processor time is added up this often; so are memory and processes where the kernel does not count them itself.
@@ -54,18 +57,39 @@ const OURS: u64 = 2;
 /// Exit status of an init that was asked for the workspace: what is outside of it writes that out.
 pub(crate) const COLLECT_CODE: i32 = 17;
 
+/// The sockets of doors that were made before init was sealed, in the order of their layout.
+pub(crate) const DOORS_FD: i32 = 64;
+
+/// The doors that init serves itself.
+pub(crate) enum Serves {
+    /// None.
+    Nothing,
+    /// These, which it makes.
+    Makes(Doors),
+    /// These, whose sockets it was given as [`DOORS_FD`] and the numbers after it.
+    Has(Doors),
+}
+
 /// Runs as PID 1 until the channel closes. The channel is descriptors 0 and 1.
-pub(crate) fn run(extra: &[(String, String)], bounds: &Bounds, place: Place) -> ! {
+pub(crate) fn run(extra: &[(String, String)], bounds: &Bounds, place: Place, serves: &Serves) -> ! {
     // Only these are ours; whatever else was inherited must not be seen by a guest.
     let above = MODULE_FD.unsigned_abs();
+    let first = if place.counted { 5 } else { 3 };
+    let given = match serves {
+        Serves::Has(doors) => Layout::of(doors).ok().flatten().map_or(0, |layout| layout.sockets.len()),
+        Serves::Nothing | Serves::Makes(_) => 0,
+    };
     if place.modules {
         sys::close_between(3, above - 1);
         sys::close_from(above + 1);
+    } else if given > 0 {
+        sys::close_between(first, DOORS_FD.unsigned_abs() - 1);
+        sys::close_from(DOORS_FD.unsigned_abs() + u32::try_from(given).unwrap_or(0));
     } else {
-        sys::close_from(if place.counted { 5 } else { 3 });
+        sys::close_from(first);
     }
     sys::ignore_terminal_signals();
-    let code = match Init::new(extra, bounds, place).and_then(|mut init| init.serve()) {
+    let code = match Init::new(extra, bounds, place, serves).and_then(|mut init| init.serve()) {
         Ok(Last::Closed) => 0,
         Ok(Last::Collect) => COLLECT_CODE,
         Err(e) => {
@@ -119,10 +143,12 @@ struct Init {
     struck: BTreeMap<u32, Counters>,
     /// What calls may add to a disk that is the guest's alone.
     growth: Growth,
+    /// Who serves the doors, where there are any and nobody outside can.
+    porter: Option<Porter>,
 }
 
 impl Init {
-    fn new(extra: &[(String, String)], bounds: &Bounds, place: Place) -> io::Result<Init> {
+    fn new(extra: &[(String, String)], bounds: &Bounds, place: Place, serves: &Serves) -> io::Result<Init> {
         let group = if place.counted { Some(Group::take()?) } else { None };
         let keep = |number: i32| -> io::Result<OwnedFd> {
             let from = match number {
@@ -132,6 +158,7 @@ impl Init {
             Ok(rustix::io::fcntl_dupfd_cloexec(&from, 16)?)
         };
         let (channel_in, channel_out) = (keep(0)?, keep(1)?);
+        let porter = open(serves, channel_out.as_fd())?;
         let null = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null")?;
         sys::place_fd(null.as_raw_fd(), 0)?;
         sys::place_fd(null.as_raw_fd(), 1)?;
@@ -179,6 +206,7 @@ impl Init {
             group,
             struck: BTreeMap::new(),
             growth: Growth::default(),
+            porter,
         };
         let payload = serde_json::to_vec(&hello).map_err(io::Error::other)?;
         init.send(&Frame::new(Kind::Hello, 0, payload))?;
@@ -210,6 +238,9 @@ impl Init {
             if let (true, Some(attributes)) = (ready.attributes, &self.attributes) {
                 attributes.answer(&self.place);
             }
+            if let (true, Some(porter)) = (ready.porter, &mut self.porter) {
+                porter.serve()?;
+            }
             for id in ready.calls {
                 self.relay(id, &mut buffer)?;
             }
@@ -223,6 +254,7 @@ impl Init {
         let mut fds =
             vec![PollFd::new(&self.channel_in, PollFlags::IN), PollFd::new(&self.children, PollFlags::IN)];
         fds.extend(self.attributes.iter().map(|a| PollFd::new(a, PollFlags::IN)));
+        fds.extend(self.porter.iter().map(|p| PollFd::new(p.waits_on(), PollFlags::IN)));
         let ours = fds.len();
         for (id, call) in &self.calls {
             for (fd, flags) in call.waits_for() {
@@ -249,7 +281,8 @@ impl Init {
         Ok(Ready {
             channel: hit(&fds[0]),
             children: hit(&fds[1]),
-            attributes: ours > 2 && hit(&fds[2]),
+            attributes: self.attributes.is_some() && hit(&fds[2]),
+            porter: self.porter.is_some() && hit(&fds[ours - 1]),
             calls,
         })
     }
@@ -322,7 +355,8 @@ impl Init {
                 Ok(())
             }
             Kind::Knock | Kind::Data | Kind::Finish | Kind::Credit | Kind::Close => {
-                Err(io::Error::other("a frame of a stream where no way is granted"))
+                let none = || io::Error::other("a frame of a stream where no way is granted");
+                self.porter.as_mut().ok_or_else(none)?.take(frame)
             }
             Kind::Collect | Kind::Hello | Kind::Stdout | Kind::Stderr | Kind::End => {
                 Err(io::Error::other("a frame that only a guest sends"))
@@ -572,6 +606,20 @@ impl Init {
     }
 }
 
+/// Opens the doors that are init's to serve.
+fn open(serves: &Serves, channel: BorrowedFd<'_>) -> io::Result<Option<Porter>> {
+    let doors = match serves {
+        Serves::Nothing => return Ok(None),
+        Serves::Makes(doors) | Serves::Has(doors) => doors,
+    };
+    let Some(layout) = Layout::of(doors).map_err(io::Error::other)? else { return Ok(None) };
+    let sockets = match serves {
+        Serves::Has(_) => (DOORS_FD..).take(layout.sockets.len()).map(sys::inherited).collect(),
+        Serves::Nothing | Serves::Makes(_) => doors::listen(&layout)?,
+    };
+    Porter::new(&layout, sockets, channel).map(Some)
+}
+
 /// Bytes that are taken of the file system of the workspace.
 fn taken_on(workspace: &std::path::Path) -> u64 {
     rustix::fs::statvfs(workspace)
@@ -589,5 +637,6 @@ struct Ready {
     channel: bool,
     children: bool,
     attributes: bool,
+    porter: bool,
     calls: Vec<u32>,
 }

@@ -11,7 +11,8 @@ use rustix::mount::{MountFlags, mount};
 use serde::{Deserialize, Serialize};
 
 use super::{COLLECT, VSOCK_ARG, VSOCK_PORT, archive};
-use crate::doors::Doors;
+use crate::doors::{Doors, Layout};
+use crate::init::Serves;
 use crate::launch::{Bounds, Place};
 use crate::sys::{self, Fork};
 use crate::wire::{End, Frame, Hello, Kind};
@@ -242,20 +243,22 @@ fn start_init(handed: &Handed, port: &File) -> io::Result<i32> {
         [port.try_clone()?.into(), port.try_clone()?.into(), memory.into(), pids.into()];
     // Above the numbers that they are to have.
     let streams = streams.map(|fd| rustix::io::fcntl_dupfd_cloexec(&fd, 64));
+    let layout = Layout::of(&handed.doors).map_err(io::Error::other)?;
     let spaces = libc::CLONE_NEWPID | libc::CLONE_NEWNS | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS;
     let child = match sys::clone_into(u64::try_from(spaces).unwrap_or_default())? {
         Fork::Parent(pid) => pid,
         Fork::Child => {
             let entered = fs::write(format!("{GROUP}/cgroup.procs"), "0")
                 .map_err(during("enter the group"))
-                .and_then(|()| inside::enter_machine(Path::new(ROOT), &handed.bounds))
-                .and_then(|()| place(&streams));
+                .and_then(|()| inside::enter_machine(Path::new(ROOT), &handed.bounds, layout.as_ref()))
+                .and_then(|sockets| place(&streams, sockets));
             if let Err(e) = entered {
                 writeln!(io::stderr(), "machine: {e}").ok();
                 sys::exit_now(70);
             }
             std::mem::forget(streams);
-            init::run(&handed.env, &handed.bounds, Place { counted: true, ..Place::own() })
+            let serves = layout.map_or(Serves::Nothing, |layout| Serves::Has(layout.doors));
+            init::run(&handed.env, &handed.bounds, Place { counted: true, ..Place::own() }, &serves)
         }
     };
     drop(streams);
@@ -271,10 +274,16 @@ fn start_init(handed: &Handed, port: &File) -> io::Result<i32> {
     Err(io::Error::other("init was lost"))
 }
 
-/// The channel as 0 and 1, the counters of the group behind the log.
-fn place(streams: &[rustix::io::Result<OwnedFd>; 4]) -> io::Result<()> {
+/// The channel as 0 and 1, the counters of the group behind the log, and the sockets of the doors.
+fn place(streams: &[rustix::io::Result<OwnedFd>; 4], sockets: Vec<OwnedFd>) -> io::Result<()> {
+    // Above the numbers that they are to have.
+    let sockets: Vec<rustix::io::Result<OwnedFd>> =
+        sockets.into_iter().map(|fd| rustix::io::fcntl_dupfd_cloexec(&fd, 512)).collect();
     for (number, fd) in [0, 1, init::MEMORY_EVENTS, init::PIDS_EVENTS].into_iter().zip(streams) {
         sys::place_fd(fd.as_ref().map_err(|e| io::Error::from(*e))?.as_raw_fd(), number)?;
+    }
+    for (number, fd) in (init::DOORS_FD..).zip(sockets) {
+        sys::place_fd(fd?.as_raw_fd(), number)?;
     }
     Ok(())
 }

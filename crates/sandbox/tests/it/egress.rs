@@ -21,6 +21,16 @@ macro_rules! on_every_way {
             fn namespace() {
                 super::$claim(policy::Tier::Namespace);
             }
+
+            #[test]
+            fn gvisor() {
+                super::$claim(policy::Tier::Gvisor);
+            }
+
+            #[test]
+            fn microvm() {
+                super::$claim(policy::Tier::Microvm);
+            }
         }
     )*};
 }

@@ -1,0 +1,500 @@
+//! The doors of a guest on a kernel of its own: init answers, accepts, and carries bytes over the channel.
+//!
+//! It is part of init's one loop, by one descriptor that is readable when there is something to do; another process
+//! would be one that a guest of the same id can end. It never waits for a program: what a program does not take is
+//! held, as far as the window of its stream goes, and what the executor does not take is not read. What it reads of
+//! programs is carried, not looked at, but for questions to the resolver.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Shutdown, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::buffer::spare_capacity;
+use rustix::event::Timespec;
+use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
+use rustix::net::SocketFlags;
+
+use crate::doors::{ASKERS, DATAGRAM, Doors, Held, Layout, Names, Role, STREAMS, Window};
+use crate::wire::{Frame, HEAD, Kind, PIECE, head};
+
+/// What is looked at between two looks at everything else.
+const AT_ONCE: usize = 64;
+/// Connections that are taken at one door between two looks.
+const GUESTS: usize = 16;
+
+/// What an event is about, in the upper half of its number.
+const DOOR: u32 = 0;
+const LINE: u32 = 1;
+const ASKER: u32 = 2;
+
+pub(super) struct Porter {
+    epoll: OwnedFd,
+    channel: io::PipeWriter,
+    doors: Doors,
+    names: Names,
+    sockets: Vec<Door>,
+    lines: BTreeMap<u32, Line>,
+    next: u32,
+    /// Connections are taken.
+    taking: bool,
+    /// Connections to the resolver, the oldest first.
+    askers: VecDeque<Asker>,
+    /// What the executor may have under way on all lines.
+    under_way: usize,
+    /// A frame that is being made.
+    piece: Vec<u8>,
+}
+
+enum Door {
+    Datagrams(UdpSocket),
+    Questions(TcpListener),
+    Proxy(TcpListener),
+    Named(TcpListener, SocketAddrV4),
+}
+
+/// A connection of a program's.
+struct Line {
+    /// None once it is closed here, until the executor has closed as well.
+    socket: Option<TcpStream>,
+    held: Held,
+    window: Window,
+    /// What the executor still takes.
+    credit: usize,
+    /// The program says no more.
+    heard: bool,
+    coming: Coming,
+    /// The program was told that no more comes.
+    shut: bool,
+    watched: EventFlags,
+}
+
+/// What comes from the executor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Coming {
+    Open,
+    Finished,
+    Closed { whole: bool },
+}
+
+struct Asker {
+    number: u32,
+    socket: TcpStream,
+    bytes: Vec<u8>,
+}
+
+impl Porter {
+    /// Opens the doors, with the sockets of this layout.
+    pub(super) fn new(layout: &Layout, sockets: Vec<OwnedFd>, channel: BorrowedFd<'_>) -> io::Result<Porter> {
+        let door = |(fd, role, at): (OwnedFd, Role, SocketAddrV4)| match role {
+            Role::Datagrams => Door::Datagrams(fd.into()),
+            Role::Questions => Door::Questions(fd.into()),
+            Role::Proxy => Door::Proxy(fd.into()),
+            Role::Named => Door::Named(fd.into(), at),
+        };
+        let porter = Porter {
+            epoll: epoll::create(CreateFlags::CLOEXEC)?,
+            channel: rustix::io::fcntl_dupfd_cloexec(channel, 16)?.into(),
+            doors: layout.doors.clone(),
+            names: Names::of(layout),
+            sockets: sockets
+                .into_iter()
+                .zip(&layout.sockets)
+                .map(|(fd, s)| door((fd, s.role, s.at)))
+                .collect(),
+            lines: BTreeMap::new(),
+            next: 1,
+            taking: true,
+            askers: VecDeque::new(),
+            under_way: 0,
+            piece: vec![0; HEAD + PIECE],
+        };
+        for (n, door) in (0..).zip(&porter.sockets) {
+            epoll::add(&porter.epoll, door, token(DOOR, n), EventFlags::IN)?;
+        }
+        Ok(porter)
+    }
+
+    /// Readable when there is something to do.
+    pub(super) fn waits_on(&self) -> &OwnedFd {
+        &self.epoll
+    }
+
+    /// Does what there is to do, some of it.
+    pub(super) fn serve(&mut self) -> io::Result<()> {
+        const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let mut events: Vec<Event> = Vec::with_capacity(AT_ONCE);
+        match epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&NOW)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(e) => return Err(e.into()),
+        }
+        for event in events {
+            let (data, flags) = (event.data.u64(), event.flags);
+            let number = u32::try_from(data & u64::from(u32::MAX)).unwrap_or(0);
+            match u32::try_from(data >> 32).unwrap_or(u32::MAX) {
+                DOOR => self.open(number)?,
+                LINE => self.line(number, flags)?,
+                _ => self.ask(number),
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a frame of the executor's.
+    pub(super) fn take(&mut self, frame: Frame) -> io::Result<()> {
+        let Frame { kind, call: number, payload } = frame;
+        let Some(line) = self.lines.get_mut(&number) else {
+            return Err(io::Error::other("a frame of a stream that is none"));
+        };
+        match kind {
+            Kind::Data => {
+                // Nobody is there to have it.
+                if line.socket.is_none() {
+                    return Ok(());
+                }
+                if !line.window.came(payload.len()) {
+                    return Err(io::Error::other("more than a stream may carry"));
+                }
+                line.held.push(payload);
+                return self.write(number);
+            }
+            Kind::Finish => line.coming = Coming::Finished,
+            Kind::Credit => {
+                let more = payload.try_into().map(u32::from_le_bytes).unwrap_or(0);
+                line.credit = line.credit.saturating_add(usize::try_from(more).unwrap_or(0));
+            }
+            Kind::Close => {
+                line.coming = Coming::Closed { whole: line.coming == Coming::Finished };
+                if line.socket.is_none() {
+                    self.lines.remove(&number);
+                    return self.resume();
+                }
+            }
+            Kind::Knock
+            | Kind::Start
+            | Kind::Kill
+            | Kind::Sweep
+            | Kind::Collect
+            | Kind::Hello
+            | Kind::Stdout
+            | Kind::Stderr
+            | Kind::End => return Err(io::Error::other("a frame that is none of a stream")),
+        }
+        self.settle(number)
+    }
+
+    /// Takes who stands at a door.
+    fn open(&mut self, number: u32) -> io::Result<()> {
+        let door = usize::try_from(number).ok().and_then(|n| self.sockets.get(n));
+        match door {
+            Some(Door::Datagrams(socket)) => {
+                let mut question = [0; DATAGRAM];
+                for _ in 0..AT_ONCE {
+                    // An error is of a datagram before, which nobody wanted.
+                    let Ok((n, from)) = socket.recv_from(&mut question) else { break };
+                    if let Some(answer) = self.names.answer(&question[..n]) {
+                        socket.send_to(&answer, from).ok();
+                    }
+                }
+            }
+            Some(Door::Questions(listener)) => {
+                let Some(socket) = accept(listener)? else { return Ok(()) };
+                if self.askers.len() >= ASKERS
+                    && let Some(oldest) = self.askers.pop_front()
+                {
+                    epoll::delete(&self.epoll, &oldest.socket).ok();
+                }
+                let number = self.number();
+                epoll::add(&self.epoll, &socket, token(ASKER, number), EventFlags::IN)?;
+                self.askers.push_back(Asker { number, socket, bytes: Vec::new() });
+            }
+            Some(Door::Proxy(_) | Door::Named(..)) => {
+                for _ in 0..GUESTS {
+                    if self.lines.len() >= STREAMS {
+                        return self.pause();
+                    }
+                    if !self.guest(number)? {
+                        break;
+                    }
+                }
+            }
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// Takes one; false when there is nobody.
+    fn guest(&mut self, door: u32) -> io::Result<bool> {
+        let door = usize::try_from(door).ok().and_then(|n| self.sockets.get(n));
+        let (listener, at) = match door {
+            Some(Door::Proxy(listener)) => (listener, None),
+            Some(Door::Named(listener, at)) => (listener, Some(*at)),
+            Some(Door::Datagrams(_) | Door::Questions(_)) | None => return Ok(false),
+        };
+        let Some(socket) = accept(listener)? else { return Ok(false) };
+        let asked = match at {
+            None => Vec::new(),
+            // An address of the pool may have no name, or none that this port is granted for.
+            Some(at) => match self.names.host(*at.ip()).filter(|host| self.doors.grant(host, at.port())) {
+                Some(host) => [&at.port().to_le_bytes()[..], host.as_bytes()].concat(),
+                None => {
+                    break_off(&socket);
+                    return Ok(true);
+                }
+            },
+        };
+        // Refused only of a connection that is gone.
+        socket.set_nodelay(true).ok();
+        let number = self.number();
+        epoll::add(&self.epoll, &socket, token(LINE, number), EventFlags::IN)?;
+        let line = Line {
+            socket: Some(socket),
+            held: Held::default(),
+            window: Window::new(&mut self.under_way),
+            credit: Window::FIRST,
+            heard: false,
+            coming: Coming::Open,
+            shut: false,
+            watched: EventFlags::IN,
+        };
+        self.lines.insert(number, line);
+        self.say(Kind::Knock, number, &asked)?;
+        Ok(true)
+    }
+
+    /// A number that nothing has.
+    fn number(&mut self) -> u32 {
+        loop {
+            self.next = self.next.wrapping_add(1);
+            let taken =
+                self.lines.contains_key(&self.next) || self.askers.iter().any(|a| a.number == self.next);
+            if !taken {
+                return self.next;
+            }
+        }
+    }
+
+    /// Nobody is taken until there is room again; who comes waits in the kernel.
+    fn pause(&mut self) -> io::Result<()> {
+        self.taking = false;
+        for door in self.sockets.iter().filter(|door| door.leads_out()) {
+            epoll::delete(&self.epoll, door)?;
+        }
+        Ok(())
+    }
+
+    fn resume(&mut self) -> io::Result<()> {
+        // Not for each place that is free: it takes a call for every door.
+        if self.taking || self.lines.len() > STREAMS / 4 * 3 {
+            return Ok(());
+        }
+        self.taking = true;
+        for (n, door) in (0..).zip(&self.sockets).filter(|(_, door)| door.leads_out()) {
+            epoll::add(&self.epoll, door, token(DOOR, n), EventFlags::IN)?;
+        }
+        Ok(())
+    }
+
+    /// Something is to be done with a line.
+    fn line(&mut self, number: u32, flags: EventFlags) -> io::Result<()> {
+        let Some(line) = self.lines.get(&number) else { return Ok(()) };
+        let (watched, trouble) = (line.watched, EventFlags::ERR | EventFlags::HUP);
+        if watched.contains(EventFlags::OUT) && flags.intersects(EventFlags::OUT | trouble) {
+            self.write(number)?;
+        }
+        if watched.contains(EventFlags::IN) && flags.intersects(EventFlags::IN | trouble) {
+            self.read(number)?;
+        }
+        Ok(())
+    }
+
+    /// Carries one piece of what a program says.
+    fn read(&mut self, number: u32) -> io::Result<()> {
+        let Some(line) = self.lines.get_mut(&number) else { return Ok(()) };
+        let Some(socket) = &mut line.socket else { return Ok(()) };
+        let most = line.credit.min(PIECE);
+        if most == 0 || line.heard {
+            return self.settle(number);
+        }
+        match socket.read(&mut self.piece[HEAD..HEAD + most]) {
+            Ok(0) => {
+                line.heard = true;
+                self.say(Kind::Finish, number, &[])?;
+            }
+            Ok(n) => {
+                line.credit -= n;
+                self.piece[..HEAD].copy_from_slice(&head(Kind::Data, number, n));
+                self.channel.write_all(&self.piece[..HEAD + n])?;
+            }
+            Err(e) if e.kind() == ErrorKind::WouldBlock || e.kind() == ErrorKind::Interrupted => {}
+            Err(_) => return self.close(number),
+        }
+        self.settle(number)
+    }
+
+    /// Gives a program what it takes of what is held for it.
+    fn write(&mut self, number: u32) -> io::Result<()> {
+        let Some(line) = self.lines.get_mut(&number) else { return Ok(()) };
+        let Some(socket) = &mut line.socket else { return Ok(()) };
+        let mut taken = 0;
+        let mut broken = false;
+        while !line.held.is_empty() {
+            match socket.write(line.held.next()) {
+                Ok(n) => {
+                    line.held.took(n);
+                    taken += n;
+                }
+                Err(e) if e.kind() == ErrorKind::Interrupted => {}
+                Err(e) => {
+                    broken = e.kind() != ErrorKind::WouldBlock;
+                    break;
+                }
+            }
+        }
+        if broken {
+            return self.close(number);
+        }
+        let more = line.window.took(taken, &mut self.under_way);
+        if let (Some(more), Coming::Open) = (more, line.coming) {
+            self.say(Kind::Credit, number, &more.to_le_bytes())?;
+        }
+        self.settle(number)
+    }
+
+    /// Ends what is at its end, and looks out for what may come next.
+    fn settle(&mut self, number: u32) -> io::Result<()> {
+        let Some(line) = self.lines.get_mut(&number) else { return Ok(()) };
+        let Some(socket) = &line.socket else { return Ok(()) };
+        let given = line.held.is_empty();
+        let whole = matches!(line.coming, Coming::Finished | Coming::Closed { whole: true });
+        if whole && given && !line.shut {
+            socket.shutdown(Shutdown::Write).ok();
+            line.shut = true;
+        }
+        let over = match line.coming {
+            Coming::Open => false,
+            Coming::Finished => line.shut && line.heard,
+            Coming::Closed { .. } => given,
+        };
+        if over {
+            if !whole {
+                break_off(socket);
+            }
+            return self.close(number);
+        }
+        let mut wanted = EventFlags::empty();
+        let closed = matches!(line.coming, Coming::Closed { .. });
+        wanted.set(EventFlags::IN, !line.heard && line.credit > 0 && !closed);
+        wanted.set(EventFlags::OUT, !given);
+        let before = std::mem::replace(&mut line.watched, wanted);
+        let token = token(LINE, number);
+        // One that nothing is wanted of would be told of for ever once its other end is gone.
+        match (before.is_empty(), wanted.is_empty()) {
+            _ if before == wanted => Ok(()),
+            (true, _) => Ok(epoll::add(&self.epoll, socket, token, wanted)?),
+            (false, true) => Ok(epoll::delete(&self.epoll, socket)?),
+            (false, false) => Ok(epoll::modify(&self.epoll, socket, token, wanted)?),
+        }
+    }
+
+    /// Closes a line here, and says so.
+    fn close(&mut self, number: u32) -> io::Result<()> {
+        let Some(line) = self.lines.get_mut(&number) else { return Ok(()) };
+        let Some(socket) = line.socket.take() else { return Ok(()) };
+        if !line.watched.is_empty() {
+            // A process that is just being started has the socket, too, and closing ours would not do.
+            epoll::delete(&self.epoll, &socket).ok();
+        }
+        drop(socket);
+        line.held.clear();
+        line.window.close(&mut self.under_way);
+        let over = matches!(line.coming, Coming::Closed { .. });
+        self.say(Kind::Close, number, &[])?;
+        if over {
+            self.lines.remove(&number);
+            self.resume()?;
+        }
+        Ok(())
+    }
+
+    fn say(&mut self, kind: Kind, number: u32, payload: &[u8]) -> io::Result<()> {
+        self.channel.write_all(&[&head(kind, number, payload.len()), payload].concat())
+    }
+
+    /// Answers over TCP.
+    fn ask(&mut self, number: u32) {
+        let Some(at) = self.askers.iter().position(|asker| asker.number == number) else { return };
+        if let Some(asker) = self.askers.get_mut(at)
+            && asker.answer(&mut self.names).is_err()
+        {
+            epoll::delete(&self.epoll, &asker.socket).ok();
+            self.askers.remove(at);
+        }
+    }
+}
+
+impl Asker {
+    /// Reads once and answers all that is whole; an error when it is over.
+    fn answer(&mut self, names: &mut Names) -> io::Result<()> {
+        let mut buffer = [0; DATAGRAM];
+        match self.socket.read(&mut buffer) {
+            Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+            Ok(n) => self.bytes.extend_from_slice(&buffer[..n]),
+            Err(e) if e.kind() == ErrorKind::WouldBlock => return Ok(()),
+            Err(e) => return Err(e),
+        }
+        while let Some((length, rest)) = self.bytes.split_first_chunk::<2>() {
+            let length = usize::from(u16::from_be_bytes(*length));
+            if length > DATAGRAM {
+                return Err(ErrorKind::InvalidData.into());
+            }
+            let Some(question) = rest.get(..length) else { break };
+            let answer = names.answer(question).ok_or(ErrorKind::InvalidData)?;
+            let length_of_answer = u16::try_from(answer.len()).map_err(io::Error::other)?;
+            // Who does not read what it asked for is not waited for.
+            self.socket.write_all(&[&length_of_answer.to_be_bytes()[..], &answer].concat())?;
+            self.bytes.drain(..2 + length);
+        }
+        Ok(())
+    }
+}
+
+impl Door {
+    /// Whether it is one by which bytes go out.
+    fn leads_out(&self) -> bool {
+        match self {
+            Door::Proxy(_) | Door::Named(..) => true,
+            Door::Datagrams(_) | Door::Questions(_) => false,
+        }
+    }
+}
+
+impl AsFd for Door {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Door::Datagrams(socket) => socket.as_fd(),
+            Door::Questions(listener) | Door::Proxy(listener) | Door::Named(listener, _) => listener.as_fd(),
+        }
+    }
+}
+
+/// The next connection at a door; none when there is none.
+fn accept(listener: &TcpListener) -> io::Result<Option<TcpStream>> {
+    use rustix::io::Errno;
+    match rustix::net::accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+        Ok(socket) => Ok(Some(socket.into())),
+        Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => Ok(None),
+        Err(e) => Err(e.into()),
+    }
+}
+
+/// Has a socket tell the program, when it is closed, that this was no end.
+fn break_off(socket: &TcpStream) {
+    // Refused only of a connection that is gone.
+    rustix::net::sockopt::set_socket_linger(socket, Some(Duration::ZERO)).ok();
+}
+
+fn token(what: u32, number: u32) -> EventData {
+    EventData::new_u64(u64::from(what) << 32 | u64::from(number))
+}

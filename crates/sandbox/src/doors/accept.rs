@@ -1,5 +1,6 @@
 //! The namespace tier's doors, served by the executor on sockets of the guest's own network: no byte passes init.
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::{SocketAddrV4, TcpListener as StdListener, UdpSocket as StdUdp};
 use std::os::fd::OwnedFd;
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UdpSocket};
 use tokio::sync::{Semaphore, mpsc};
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 
 use super::stream::break_off;
 use super::{ASKERS, Asked, DATAGRAM, Doors, GuestStream, Knock, Knocks, Layout, Names, Role, STREAMS};
@@ -120,17 +121,19 @@ impl House {
     /// Answers questions over TCP.
     async fn questions(self, listener: TcpListener) {
         let mut pace = Pace::new();
-        let places = Arc::new(Semaphore::new(ASKERS));
-        let mut askers = JoinSet::new();
+        let (mut askers, mut order) = (JoinSet::new(), VecDeque::new());
         loop {
-            while askers.try_join_next().is_some() {}
             let Some(socket) = accept(&listener, &mut pace).await else { continue };
-            let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+            while askers.try_join_next().is_some() {}
+            order.retain(|asker: &AbortHandle| !asker.is_finished());
+            // Who came first has had the longest time.
+            if order.len() >= ASKERS
+                && let Some(oldest) = order.pop_front()
+            {
+                oldest.abort();
+            }
             let house = self.clone();
-            askers.spawn(async move {
-                house.hear_out(socket).await.ok();
-                drop(place);
-            });
+            order.push_back(askers.spawn(async move { drop(house.hear_out(socket).await) }));
         }
     }
 

@@ -84,6 +84,27 @@ macro_rules! on_bubblewrap {
         }
     };
 }
+/// Runs a claim about what is granted on each tier that offers a way, in a sandbox of its own; those that say so on a
+/// machine as well, see there.
+macro_rules! on_every_way {
+    ($($(#[$doc:meta])* $(on_a_machine($why:literal))? fn $claim:ident($open:ident: &Open) $body:block)*) => {$(
+        $(#[$doc])*
+        fn $claim($open: &Open) $body
+
+        mod $claim {
+            #[test]
+            fn namespace() {
+                super::$claim(&super::Open::new(policy::Tier::Namespace));
+            }
+
+            #[test]
+            fn gvisor() {
+                super::$claim(&super::Open::new(policy::Tier::Gvisor));
+            }
+        }
+    )*};
+}
 pub(crate) use on_bubblewrap;
 pub(crate) use on_confined;
 pub(crate) use on_every_tier;
+pub(crate) use on_every_way;

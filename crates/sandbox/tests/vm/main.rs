@@ -7,6 +7,9 @@
 mod bounds;
 #[path = "../it/calls.rs"]
 mod calls;
+#[expect(dead_code, reason = "some of it serves claims that are not asked of a machine")]
+#[path = "../it/egress.rs"]
+mod egress;
 #[path = "../it/files.rs"]
 mod files;
 #[path = "../it/hiding.rs"]
@@ -45,3 +48,29 @@ macro_rules! on_every_tier {
     )*};
 }
 pub(crate) use on_every_tier;
+
+/// Runs claims about what is granted, one after the other in one machine: it takes seconds to start, and so does much in
+/// it. Only those that say so; the others would show the same code again.
+macro_rules! on_every_way {
+    ($($(#[$doc:meta])* $(on_a_machine($why:literal))? fn $claim:ident($open:ident: &Open) $body:block)*) => {
+        $(crate::on_a_machine! { ($($why)?) fn $claim($open) $body })*
+
+        #[test]
+        fn what_is_granted_and_nothing_else_is_reached_from_a_machine() {
+            let open = Open::new(policy::Tier::Microvm);
+            $(crate::on_a_machine! { ($($why)?) $claim(&open) })*
+        }
+    };
+}
+macro_rules! on_a_machine {
+    (($why:literal) fn $claim:ident($open:ident) $body:block) => {
+        const _: &str = $why;
+        fn $claim($open: &Open) $body
+    };
+    (($why:literal) $claim:ident($open:expr)) => {
+        $claim($open);
+    };
+    ($($other:tt)*) => {};
+}
+pub(crate) use on_a_machine;
+pub(crate) use on_every_way;

@@ -1,7 +1,7 @@
 //! The helper of this crate's own tests: forker and init, as in the shipped program; and with `try` the smallest
-//! executor there can be, which tests start where something was taken away from it.
+//! executor there can be, which tests start where something was taken away from it, with `get` a client inside.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -21,8 +21,26 @@ fn main() -> ExitCode {
                 ExitCode::FAILURE
             }
         },
+        Some((word, [host, port])) if word == "get" => match get(host, port) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(e) => {
+                writeln!(std::io::stderr(), "{e}").ok();
+                ExitCode::FAILURE
+            }
+        },
         _ => ExitCode::SUCCESS,
     }
+}
+
+/// `get HOST PORT`: prints what an HTTP server says, as a static program does that knows of no proxy.
+fn get(host: &str, port: &str) -> std::io::Result<()> {
+    let port = port.parse().map_err(std::io::Error::other)?;
+    let mut stream = std::net::TcpStream::connect((host, port))?;
+    stream.write_all(format!("GET / HTTP/1.0\r\nHost: {host}\r\n\r\n").as_bytes())?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+    write!(std::io::stdout(), "{body}")
 }
 
 /// `try WORKSPACE RUNSC TIER...`: one line of JSON for each tier, what it was or why it is refused. An empty

@@ -19,7 +19,7 @@ pub(crate) struct Open {
 }
 
 /// What these claims are granted.
-fn granted() -> Doors {
+pub(crate) fn granted() -> Doors {
     let names = [
         ("data.example", false, 443),
         ("data.example", false, 8080),
@@ -39,7 +39,7 @@ impl Open {
     }
 
     /// Runs a program and serves what knocks meanwhile, each in a task of its own.
-    fn serve<F>(&self, program: &str, mut serve: impl FnMut(Asked, GuestStream) -> F) -> Ran
+    pub(crate) fn serve<F>(&self, program: &str, mut serve: impl FnMut(Asked, GuestStream) -> F) -> Ran
     where
         F: Future<Output = ()> + Send + 'static,
     {
@@ -82,7 +82,7 @@ impl Open {
 }
 
 /// Answers a request with how it came and its first line.
-async fn tell(way: Asked, mut stream: GuestStream) {
+pub(crate) async fn tell(way: Asked, mut stream: GuestStream) {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
         head.push(stream.read_u8().await.unwrap());

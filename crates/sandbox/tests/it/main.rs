@@ -6,6 +6,7 @@ mod absent;
 mod bounds;
 mod calls;
 mod confined;
+mod doors;
 mod egress;
 mod files;
 mod groups;

@@ -1,0 +1,180 @@
+//! What is around a grant: nothing without one, what the report says, and how connections end.
+
+use std::time::{Duration, Instant};
+
+use policy::Tier;
+use sandbox::{Doors, GuestStream, LayerState, Name};
+use tokio::io::AsyncReadExt;
+use tokio::sync::mpsc;
+
+use crate::Inside;
+use crate::egress::{Open, granted, tell};
+
+/// Nothing changes for who is granted nothing (R12, R45): no socket listens, no variable tells of a proxy, no file
+/// names a resolver.
+#[test]
+fn r45_without_a_grant_nothing_of_it_is_there() {
+    for tier in [Tier::Namespace, Tier::Gvisor] {
+        let inside = Inside::new(tier);
+        assert!(inside.running().knocks().is_none());
+        let ran = inside.python(
+            "
+import os, socket as s
+print([n for n in os.environ if 'proxy' in n.lower()])
+print(open('/etc/resolv.conf').read() + open('/etc/nsswitch.conf').read())
+for file in ['tcp', 'tcp6', 'udp', 'udp6']:
+    try: print(file, len(open('/proc/net/' + file).readlines()))
+    except OSError: print(file, 1)
+for port in [53, 61080]:
+    try: s.create_connection(('127.0.0.1', port), 10)
+    except ConnectionRefusedError: print('refused')
+try: s.getaddrinfo('data.example', 443)
+except s.gaierror as e: print(e.errno in (s.EAI_NONAME, s.EAI_AGAIN))
+",
+        );
+        assert_eq!(
+            ran.out,
+            "[]\n# no resolver: the sandbox has no network\npasswd: files\ngroup: files\nhosts: files\n\n\
+             tcp 1\ntcp6 1\nudp 1\nudp6 1\nrefused\nrefused\nTrue\n",
+            "{tier}: {}",
+            ran.err
+        );
+        assert_eq!(egress(&inside), (LayerState::Full, "none granted".to_owned()), "{tier}");
+    }
+}
+
+/// How the report tells of it.
+fn egress(inside: &Inside) -> (LayerState, String) {
+    let layers = &inside.running().report().layers;
+    let layer = layers.iter().find(|layer| layer.name == "egress").unwrap();
+    (layer.state, layer.detail.clone())
+}
+
+#[test]
+fn the_report_says_which_way_there_is_and_that_only_loopback_is() {
+    for (tier, how) in [(Tier::Namespace, "sockets passed out"), (Tier::Gvisor, "relayed over the channel")] {
+        let open = Open::new(tier);
+        let (state, detail) = egress(&open.inside);
+        assert!(state == LayerState::Full && detail.contains(how), "{tier}: {detail}");
+        assert!(
+            detail.contains("127.0.0.1:61080, and 2 address(es) of granted names, 64 for stars"),
+            "{detail}"
+        );
+        assert!(open.inside.holds("network"), "{tier}");
+    }
+}
+
+/// No socket can be made there, so there is no way to offer; the tier is what it is without.
+#[test]
+fn the_confined_tier_offers_no_way_and_says_so() {
+    let inside = Inside::with(Tier::Confined, |plan| plan.doors = granted());
+    let (state, detail) = egress(&inside);
+    assert!(state == LayerState::None && detail.starts_with("no way inside"), "{detail}");
+    assert!(inside.running().knocks().is_none());
+    assert_eq!(inside.sh("env | grep -ci proxy").out, "0\n");
+}
+
+#[test]
+fn a_variable_that_was_handed_in_is_not_replaced() {
+    let inside = Inside::with(Tier::Namespace, |plan| {
+        plan.doors = granted();
+        plan.env = vec![("http_proxy".to_owned(), "http://127.0.0.1:1".to_owned())];
+    });
+    assert_eq!(inside.sh("echo $http_proxy $HTTP_PROXY").out, "http://127.0.0.1:1 http://127.0.0.1:61080\n");
+}
+
+#[test]
+fn a_grant_that_is_too_large_is_refused_before_anything_is_started() {
+    let (folder, host) = (tempfile::tempdir().unwrap(), crate::host());
+    let mut plan = crate::plan(Tier::Namespace, folder.path());
+    let name = |n| Name { host: format!("h{n}.example"), star: false, port: 443 };
+    plan.doors = Doors { names: (0..200).map(name).collect() };
+    let refused = crate::runtime().block_on(plan.ready(&host)).unwrap_err().to_string();
+    assert!(refused.contains("200 destinations") && refused.contains("grant fewer"), "{refused}");
+}
+
+/// Who has the receiver may let it go: then connections are refused or ended, and nothing waits for ever.
+#[test]
+fn when_nobody_serves_any_more_a_program_hears_of_it() {
+    for tier in [Tier::Namespace, Tier::Gvisor] {
+        let inside = Inside::with(tier, |plan| plan.doors = granted());
+        drop(inside.running().knocks());
+        let ran = inside.python(
+            "
+import socket as s
+for _ in range(3):
+    try:
+        c = s.create_connection(('data.example', 443), 20)
+        print('ended' if not c.recv(1) else 'answered')
+    except (ConnectionRefusedError, ConnectionResetError): print('ended')
+",
+        );
+        assert_eq!(ran.out, "ended\nended\nended\n", "{tier}: {}", ran.err);
+    }
+}
+
+/// With connections open and full on both ways, the end takes no longer, and nothing is left.
+#[test]
+fn a_sandbox_ends_with_its_connections() {
+    for tier in [Tier::Namespace, Tier::Gvisor] {
+        let mut open = Open::new(tier);
+        let (opened, mut streams) = mpsc::unbounded_channel();
+        open.serve(
+            "
+import os, socket as s, time
+if os.fork() == 0:
+    for f in range(3): os.close(f)
+    held = [s.create_connection(('other.example', 9000), 30) for _ in range(100)]
+    for c in held: c.setblocking(False)
+    while True:
+        for c in held:
+            try: c.send(b'x' * 65536)
+            except OSError: pass
+        time.sleep(0.01)
+time.sleep(1)
+",
+            move |_, stream| {
+                opened.send(stream).unwrap();
+                async {}
+            },
+        );
+        let mut held: Vec<GuestStream> = std::iter::from_fn(|| streams.try_recv().ok()).collect();
+        assert!(held.len() > 50, "{tier}: {}", held.len());
+        let forker = open.inside.host.forker_id();
+        let began = Instant::now();
+        open.inside.destroy();
+        assert!(began.elapsed() < Duration::from_secs(5), "{tier}: {:?}", began.elapsed());
+        crate::teardown::wait_until_nothing_is_below(forker);
+        // What came is still there to be read, and then it is over.
+        let mut stream = held.remove(0);
+        open.inside.block_on(async {
+            let mut buffer = vec![0; 1 << 16];
+            while !matches!(stream.read(&mut buffer).await, Ok(0) | Err(_)) {}
+        });
+    }
+}
+
+/// A static program that reads no variables and no library of the guest's: this crate's own helper.
+#[test]
+fn r48_a_static_program_that_knows_of_no_proxy_reaches_what_is_granted_and_nothing_else() {
+    for tier in [Tier::Namespace, Tier::Gvisor] {
+        let open = Open::new(tier);
+        let at = open.inside.workspace().join("client");
+        std::fs::copy(crate::helper(), &at).unwrap();
+        crate::own(&at);
+        let ran = open.serve(
+            "
+import subprocess
+for host, port in [('data.example', 443), ('x.wild.example', 443), ('nope.test', 443), ('data.example', 80)]:
+    p = subprocess.run(['./client', 'get', host, str(port)], capture_output=True, text=True, env={})
+    print(p.stdout or 'nothing', end='\\n')
+",
+            tell,
+        );
+        assert_eq!(
+            ran.out, "data.example:443 GET / HTTP/1.0\nx.wild.example:443 GET / HTTP/1.0\nnothing\nnothing\n",
+            "{tier}: {}",
+            ran.err
+        );
+    }
+}

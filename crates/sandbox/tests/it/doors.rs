@@ -178,3 +178,16 @@ for host, port in [('data.example', 443), ('x.wild.example', 443), ('nope.test',
         );
     }
 }
+
+/// Debian 12's own, which is old and does some things in its own way.
+#[test]
+fn a_gvisor_of_2022_carries_connections_too() {
+    let open = Open::with(Tier::Gvisor, |plan| plan.runsc = Some(crate::refusal::old_runsc()));
+    crate::egress::r46_a_granted_name_is_reached_by_programs_that_know_of_no_proxy(&open);
+    crate::egress::bytes_go_both_ways_and_each_ends_by_itself(&open);
+    crate::egress::who_ends_first_may_still_listen(&open);
+    crate::egress::what_is_broken_off_is_an_error_and_no_end(&open);
+    crate::egress::r48_everything_else_fails_at_once_and_says_why(&open);
+    crate::egress::the_resolver_answers_by_streams_too_and_outlives_rubbish(&open);
+    crate::egress::a_flood_is_bounded_and_others_go_on(&open);
+}

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
 use policy::Tier;
-use sandbox::{Asked, Call, CallBounds, Cancel, Doors, GuestStream, Job, Knock, Name, Stream};
+use sandbox::{Asked, Call, CallBounds, Cancel, Doors, GuestStream, Job, Knock, Name, Plan, Stream};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
 
@@ -32,7 +32,14 @@ pub(crate) fn granted() -> Doors {
 
 impl Open {
     pub(crate) fn new(tier: Tier) -> Open {
-        let inside = Inside::with(tier, |plan| plan.doors = granted());
+        Open::with(tier, |_| {})
+    }
+
+    pub(crate) fn with(tier: Tier, change: impl FnOnce(&mut Plan)) -> Open {
+        let inside = Inside::with(tier, |plan| {
+            plan.doors = granted();
+            change(plan);
+        });
         let knocks = RefCell::new(inside.running().knocks().unwrap());
         assert!(inside.running().knocks().is_none(), "they can be had once");
         Open { inside, knocks }

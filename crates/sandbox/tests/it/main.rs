@@ -90,7 +90,7 @@ macro_rules! on_bubblewrap {
 macro_rules! on_every_way {
     ($($(#[$doc:meta])* $(on_a_machine($why:literal))? fn $claim:ident($open:ident: &Open) $body:block)*) => {$(
         $(#[$doc])*
-        fn $claim($open: &Open) $body
+        pub(crate) fn $claim($open: &Open) $body
 
         mod $claim {
             #[test]

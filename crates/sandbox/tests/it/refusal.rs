@@ -79,7 +79,7 @@ fn an_old_gvisor_works_and_its_fault_is_told() {
 }
 
 /// Declared: `scripts/test` unpacks that build; without it this test fails, it is not skipped.
-fn old_runsc() -> PathBuf {
+pub(crate) fn old_runsc() -> PathBuf {
     #[expect(clippy::disallowed_methods, reason = "the declaration of scripts/test")]
     let path = std::env::var_os("OUBLIETTE_TEST_RUNSC_OLD");
     PathBuf::from(path.expect("OUBLIETTE_TEST_RUNSC_OLD names Debian 12's runsc; run scripts/test"))

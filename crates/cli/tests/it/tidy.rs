@@ -9,10 +9,11 @@ use toml::Table;
 const MOST_LINES: usize = 800;
 
 /// Ours, with what of ours each may depend on.
-const ARROWS: [(&str, &[&str]); 6] = [
+const ARROWS: [(&str, &[&str]); 7] = [
     ("policy", &[]),
+    ("egress", &["policy"]),
     ("sandbox", &["policy"]),
-    ("runs", &["policy", "sandbox"]),
+    ("runs", &["policy", "egress", "sandbox"]),
     ("agent", &["policy", "runs"]),
     ("oubliette", &["policy", "runs", "agent"]),
     ("testkit", &[]),

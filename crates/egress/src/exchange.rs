@@ -1,0 +1,245 @@
+//! One request and its answer. Then the connection is over: the next request is judged anew.
+
+use policy::Host;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::caps::Direction;
+use crate::connection::Connection;
+use crate::guest::Guest;
+use crate::http::{self, Request, Response};
+use crate::inject::Blot;
+use crate::judge::Opened;
+use crate::pump::{Buffer, Pulse};
+use crate::{Ended, answer};
+
+/// Heads before the one that counts.
+const INTERIM: usize = 8;
+
+/// Why an exchange came to no answer, or to half of one.
+enum Failed {
+    /// Before anything went to the guest: it can still be told.
+    Early(String),
+    Ended(Ended),
+}
+
+/// Sends the request on and the answer back: over TLS of our own where a header is added.
+pub(crate) async fn exchange<S: AsyncRead + AsyncWrite + Unpin + Send>(
+    connection: &Connection,
+    guest: &mut Guest<S>,
+    request: Request,
+    opened: &Opened,
+    server: TcpStream,
+) -> Ended {
+    let done = match (opened.granted.header(), &opened.target.host) {
+        (None, _) => {
+            let head = request.written(&opened.target, 80, None);
+            carry(connection, guest, request, head, server, None).await
+        }
+        (Some((name, secret)), Host::Name(host)) => {
+            match tokio::time::timeout(
+                connection.inner.caps.connect,
+                connection.inner.tls.connect(host, server),
+            )
+            .await
+            {
+                Ok(Ok(server)) => {
+                    let head = request.written(&opened.target, 443, Some((name, secret.value())));
+                    carry(connection, guest, request, head, server, Some(Blot::new(secret))).await
+                }
+                Ok(Err(why)) => Err(Failed::Early(why)),
+                Err(_) => Err(Failed::Early(format!("`{host}` does not answer in TLS"))),
+            }
+        }
+        (Some(_), Host::V4(_) | Host::V6(_)) => Err(Failed::Early("a header needs a name".to_owned())),
+    };
+    match done {
+        Ok(()) => Ended::Done,
+        Err(Failed::Ended(ended)) => ended,
+        Err(Failed::Early(why)) => {
+            guest.farewell(&answer::http("502 Bad Gateway", &why)).await;
+            Ended::ServerGone(why)
+        }
+    }
+}
+
+async fn carry<S, T>(
+    connection: &Connection,
+    guest: &mut Guest<S>,
+    request: Request,
+    head: Vec<u8>,
+    server: T,
+    blot: Option<Blot>,
+) -> Result<(), Failed>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send,
+    T: AsyncRead + AsyncWrite + Unpin,
+{
+    let pulse = Pulse::new();
+    let method = request.method.clone();
+    let (mut from_guest, mut to_guest) = tokio::io::split(guest);
+    let (mut from_server, mut to_server) = tokio::io::split(server);
+    let up = up(connection, request, head, &mut from_guest, &mut to_server, &pulse);
+    let down = down(connection, &method, blot, &mut from_server, &mut to_guest, &pulse);
+    tokio::pin!(up, down);
+    let mut sent = false;
+    loop {
+        tokio::select! {
+            // An answer is an answer, also one that did not wait for all of the request.
+            done = &mut down => return done,
+            up = &mut up, if !sent => {
+                up?;
+                sent = true;
+            }
+            () = pulse.stops(connection.idle()) => return Err(Failed::Ended(Ended::Idle)),
+        }
+    }
+}
+
+async fn up<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
+    connection: &Connection,
+    mut request: Request,
+    head: Vec<u8>,
+    from: &mut R,
+    to: &mut W,
+    pulse: &Pulse,
+) -> Result<(), Failed> {
+    send(connection, &head, to, pulse).await?;
+    let mut buffer = Buffer::new();
+    while !request.body.is_done() {
+        let read = buffer.fill(from).await.map_err(|_| Failed::Ended(Ended::GuestGone))?;
+        if read.is_empty() {
+            return Err(Failed::Ended(Ended::GuestGone));
+        }
+        let taken = request.body.take(read, None);
+        let taken = taken.map_err(|bad| Failed::Ended(Ended::Malformed(bad.to_string())))?;
+        send(connection, &read[..taken], to, pulse).await?;
+    }
+    Ok(())
+}
+
+/// A server that stops listening may still answer: that is waited for.
+async fn send<W: AsyncWrite + Unpin>(
+    connection: &Connection,
+    bytes: &[u8],
+    to: &mut W,
+    pulse: &Pulse,
+) -> Result<(), Failed> {
+    connection.pass(Direction::Up, bytes.len()).await.map_err(Failed::Ended)?;
+    let sent = async {
+        to.write_all(bytes).await?;
+        to.flush().await
+    };
+    if sent.await.is_err() {
+        std::future::pending::<()>().await;
+    }
+    pulse.beat();
+    Ok(())
+}
+
+async fn down<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
+    connection: &Connection,
+    method: &str,
+    mut blot: Option<Blot>,
+    from: &mut R,
+    to: &mut W,
+    pulse: &Pulse,
+) -> Result<(), Failed> {
+    let mut held = Vec::new();
+    let mut response = None;
+    for nth in 0..=INTERIM {
+        let read = response_head(&mut held, from, method).await;
+        let read = read.map_err(|why| if nth == 0 { Failed::Early(why) } else { broken(why) })?;
+        pulse.beat();
+        let mut head = read.written();
+        if let Some(blot) = &mut blot {
+            if !is_plain(&read) {
+                return Err(Failed::Early(
+                    "the answer is packed, so the header's value could hide in it".to_owned(),
+                ));
+            }
+            head = blot.all(&head);
+        }
+        give(connection, &head, to, pulse).await?;
+        if !read.is_interim() {
+            response = Some(read);
+            break;
+        }
+    }
+    let Some(mut response) = response else { return Err(broken("the answer never begins".to_owned())) };
+    let mut buffer = Buffer::new();
+    let mut first = std::mem::take(&mut held);
+    while !response.body.is_done() {
+        let read = if first.is_empty() {
+            buffer.fill(from).await.map_err(|e| broken(e.kind().to_string()))?
+        } else {
+            &first[..]
+        };
+        if read.is_empty() {
+            if response.body != crate::body::Framing::UntilEnd {
+                return Err(broken("the answer ended before its end".to_owned()));
+            }
+            break;
+        }
+        let taken = response.body.take(read, None).map_err(|bad| broken(bad.to_string()))?;
+        match &mut blot {
+            Some(blot) => {
+                let passed = blot.pass(&read[..taken]);
+                give(connection, &passed, to, pulse).await?;
+            }
+            None => give(connection, &read[..taken], to, pulse).await?,
+        }
+        first.clear();
+    }
+    if let Some(blot) = &mut blot {
+        let rest = blot.rest();
+        give(connection, &rest, to, pulse).await?;
+    }
+    drop(to.shutdown().await);
+    Ok(())
+}
+
+fn broken(why: String) -> Failed {
+    Failed::Ended(Ended::ServerGone(why))
+}
+
+/// Whether the body is spelt as it is.
+pub(crate) fn is_plain(response: &Response) -> bool {
+    response.value("content-encoding").is_none_or(|coding| coding.eq_ignore_ascii_case(b"identity"))
+}
+
+async fn give<W: AsyncWrite + Unpin>(
+    connection: &Connection,
+    bytes: &[u8],
+    to: &mut W,
+    pulse: &Pulse,
+) -> Result<(), Failed> {
+    connection.pass(Direction::Down, bytes.len()).await.map_err(Failed::Ended)?;
+    to.write_all(bytes).await.map_err(|_| Failed::Ended(Ended::GuestGone))?;
+    pulse.beat();
+    Ok(())
+}
+
+/// The next head of the server's; what follows it stays in `held`.
+pub(crate) async fn response_head<R: AsyncRead + Unpin>(
+    held: &mut Vec<u8>,
+    from: &mut R,
+    method: &str,
+) -> Result<Response, String> {
+    let (mut seen, mut piece) = (0, vec![0; 4 << 10]);
+    loop {
+        let end =
+            http::head_end(held, seen, http::MOST_RESPONSE).map_err(|bad| format!("the answer {bad}"))?;
+        if let Some(end) = end {
+            let rest = held.split_off(end);
+            let head = std::mem::replace(held, rest);
+            return Response::read(&head, method).map_err(|bad| format!("the answer {bad}"));
+        }
+        seen = held.len();
+        let read = from.read(&mut piece).await.map_err(|e| format!("the server broke off: {}", e.kind()))?;
+        if read == 0 {
+            return Err("the server ended the connection without an answer".to_owned());
+        }
+        held.extend_from_slice(&piece[..read]);
+    }
+}

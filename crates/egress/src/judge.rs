@@ -1,0 +1,176 @@
+//! The one decision: may these bytes go there, and to which addresses exactly.
+//!
+//! First the name against what was granted, which asks nobody; then one question to the resolver; then every address
+//! of its answer. One unsound address among them refuses all: an answer that mixes them was made to be shopped in.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use policy::{AddressKind, Host, HostName, Target, shown};
+
+use crate::{Granted, Pinned, Resolve};
+
+/// Addresses of one answer that are kept.
+const MOST_ADDRESSES: usize = 32;
+
+/// Why bytes may not go somewhere: one clean sentence, fit for the model.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{reason}")]
+pub struct Refused {
+    /// Which check, as a stable code.
+    pub rule: &'static str,
+    /// What is wrong, and what would be needed.
+    pub reason: String,
+}
+
+/// A destination that was decided to be open.
+#[derive(Clone, Debug)]
+pub(crate) struct Opened {
+    pub(crate) granted: Arc<Granted>,
+    pub(crate) target: Target,
+    pub(crate) addresses: Vec<Pinned>,
+}
+
+/// What the addresses of a refused answer were.
+pub(crate) struct Denied {
+    pub(crate) refused: Refused,
+    pub(crate) granted: Option<Arc<Granted>>,
+    pub(crate) addresses: Vec<IpAddr>,
+}
+
+pub(crate) struct Judge {
+    granted: Vec<Arc<Granted>>,
+    own: Vec<IpAddr>,
+    resolver: Arc<dyn Resolve>,
+    patience: Duration,
+    /// Names beneath stars that were asked for.
+    star_names: Mutex<BTreeSet<HostName>>,
+    most_star_names: usize,
+}
+
+impl Judge {
+    pub(crate) fn new(
+        granted: Vec<Granted>,
+        own: Vec<IpAddr>,
+        resolver: Arc<dyn Resolve>,
+        patience: Duration,
+        most_star_names: usize,
+    ) -> Judge {
+        let granted = granted.into_iter().map(Arc::new).collect();
+        Judge { granted, own, resolver, patience, star_names: Mutex::default(), most_star_names }
+    }
+
+    /// Decides. Nothing is asked of anybody for what was not granted.
+    pub(crate) async fn decide(&self, asked: &Target) -> Result<Opened, Box<Denied>> {
+        let denied = |granted: Option<Arc<Granted>>, addresses: Vec<IpAddr>, refused: Refused| {
+            Box::new(Denied { refused, granted, addresses })
+        };
+        let granted = self.granted(asked).map_err(|refused| denied(None, Vec::new(), refused))?;
+        let addresses = match &asked.host {
+            Host::Name(name) => {
+                let answer = self.resolve(&granted, name).await;
+                answer.map_err(|refused| denied(Some(granted.clone()), Vec::new(), refused))?
+            }
+            Host::V4(address) => vec![IpAddr::V4(*address)],
+            Host::V6(address) => vec![IpAddr::V6(*address)],
+        };
+        match self.addresses(asked, &addresses) {
+            Ok(pinned) => Ok(Opened { granted, target: asked.clone(), addresses: pinned }),
+            Err(refused) => Err(denied(Some(granted), addresses, refused)),
+        }
+    }
+
+    /// The destination that names this: an exact one before a star.
+    pub(crate) fn granted(&self, asked: &Target) -> Result<Arc<Granted>, Refused> {
+        let naming = self.granted.iter().filter(|granted| granted.destination().rule().names(asked));
+        let best = naming.min_by_key(|granted| granted.destination().rule().host().is_none());
+        best.cloned().ok_or_else(|| self.not_granted(asked))
+    }
+
+    fn not_granted(&self, asked: &Target) -> Refused {
+        let rules = || self.granted.iter().map(|granted| granted.destination().rule());
+        let mut ports: Vec<u16> =
+            rules().filter(|rule| rule.names_host(&asked.host)).map(policy::HostRule::port).collect();
+        ports.sort_unstable();
+        ports.dedup();
+        let would = format!("`{asked}` would have to stand in `network.allow`");
+        if ports.is_empty() {
+            Refused::new("egress-host", format!("`{asked}` is not granted; {would}"))
+        } else {
+            let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
+            let (host, port, ports) = (&asked.host, asked.port, ports.join(", "));
+            let reason = format!("`{host}` is granted on port {ports} only, not on {port}; {would}");
+            Refused::new("egress-port", reason)
+        }
+    }
+
+    async fn resolve(&self, granted: &Granted, name: &HostName) -> Result<Vec<IpAddr>, Refused> {
+        if granted.destination().rule().host().is_none() {
+            let mut seen = self.star_names.lock().unwrap_or_else(PoisonError::into_inner);
+            if !seen.contains(name) && seen.len() >= self.most_star_names {
+                let reason = format!(
+                    "`{name}` is one name too many beneath a star in `network.allow`; it would have to stand there itself"
+                );
+                return Err(Refused::new("egress-star", reason));
+            }
+            seen.insert(name.clone());
+        }
+        match tokio::time::timeout(self.patience, self.resolver.resolve(name)).await {
+            Ok(Ok(answer)) if answer.is_empty() => Err(Refused::unresolved(name)),
+            Ok(Ok(mut answer)) => {
+                answer.dedup();
+                Ok(answer)
+            }
+            Ok(Err(_)) | Err(_) => Err(Refused::unresolved(name)),
+        }
+    }
+
+    /// Every address, or none.
+    fn addresses(&self, asked: &Target, answer: &[IpAddr]) -> Result<Vec<Pinned>, Refused> {
+        for address in answer {
+            let kind = AddressKind::of(*address, &self.own);
+            let (sound, would) = match asked.host {
+                Host::Name(_) if kind.may_be_written() => (
+                    kind.is_public(),
+                    "where no name may lead; the address itself would have to stand in `network.allow`",
+                ),
+                Host::Name(_) => (kind.is_public(), "which is never reached"),
+                Host::V4(_) | Host::V6(_) => (kind.may_be_written(), "which is never reached"),
+            };
+            if !sound {
+                let reason = format!("`{}` leads to {}, {would}", asked.host, kind.as_str());
+                return Err(Refused::new("egress-address", reason));
+            }
+        }
+        if answer.len() > MOST_ADDRESSES {
+            let reason = format!("`{}` leads to more than {MOST_ADDRESSES} addresses", asked.host);
+            return Err(Refused::new("egress-address", reason));
+        }
+        // Of both families the one that works nearly everywhere first.
+        let (four, six): (Vec<&IpAddr>, Vec<&IpAddr>) = answer.iter().partition(|a| a.is_ipv4());
+        let pinned = four.into_iter().chain(six).map(|a| Pinned::judged(SocketAddr::new(*a, asked.port)));
+        Ok(pinned.collect())
+    }
+}
+
+impl Refused {
+    pub(crate) fn new(rule: &'static str, reason: String) -> Refused {
+        Refused { rule, reason }
+    }
+
+    /// What was asked for has no form that could be judged; `why` goes on from it.
+    pub(crate) fn form(asked: &str, why: &str) -> Refused {
+        Refused::new("egress-form", format!("`{}` {why}", shown(asked)))
+    }
+
+    /// The same, of another check.
+    pub(crate) fn under(self, rule: &'static str) -> Refused {
+        Refused { rule, ..self }
+    }
+
+    fn unresolved(name: &HostName) -> Refused {
+        Refused::new("egress-resolve", format!("`{name}` is granted, but has no address now"))
+    }
+}

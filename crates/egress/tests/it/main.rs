@@ -1,0 +1,10 @@
+//! The way out, with servers on loopback behind addresses that they do not have.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod cases;
+mod fetch;
+mod header;
+mod protocols;
+mod rig;
+mod tunnels;

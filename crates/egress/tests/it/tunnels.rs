@@ -1,0 +1,242 @@
+//! What passes inside a granted connection: TLS or HTTP/1 that names the granted host, and nothing else.
+
+use egress::{Ended, Way};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::rig::{Rig, answers, connector, echo, server, tls_echo};
+
+/// A TLS hello that names `host`, as a real client sends it.
+async fn hello(host: &str) -> Vec<u8> {
+    let (ours, mut theirs) = tokio::io::duplex(64 << 10);
+    let name = rustls::pki_types::ServerName::try_from(host.to_owned()).unwrap();
+    let client = tokio::spawn(async move { connector().connect(name, ours).await.map(|_| ()) });
+    let mut bytes = vec![0; 16 << 10];
+    let read = theirs.read(&mut bytes).await.unwrap();
+    client.abort();
+    bytes.truncate(read);
+    bytes
+}
+
+/// D-27: unmodified TLS to the granted name passes, in every way of asking, to the byte.
+#[tokio::test]
+async fn tls_that_names_the_granted_host_passes_untouched() {
+    for way in [Way::Connect, Way::Socks, Way::Transparent] {
+        let rig = Rig::new(&["api.example.com:443"]);
+        rig.serves("api.example.com", 443, tls_echo().await);
+        let mut guest = if way == Way::Transparent { rig.named("api.example.com", 443) } else { rig.proxy() };
+        match way {
+            Way::Connect => assert!(guest.connect("api.example.com:443").await.contains(" 200 ")),
+            Way::Socks => {
+                assert_eq!(guest.turn::<2>([5, 1, 0]).await, [5, 0]);
+                let ask = [&[5, 1, 0, 3, 15], &b"api.example.com"[..], &443_u16.to_be_bytes()].concat();
+                assert_eq!(guest.turn::<10>(ask).await[1], 0);
+            }
+            _ => {}
+        }
+        let name = "api.example.com".try_into().unwrap();
+        let mut tls = connector().connect(name, guest.stream).await.unwrap();
+        let text: Vec<u8> = (0..1_000_000_u32).map(|n| n.to_le_bytes()[n as usize % 3]).collect();
+        let sent = text.clone();
+        let (mut from, mut to) = tokio::io::split(&mut tls);
+        let heard = tokio::join!(
+            async {
+                to.write_all(&sent).await.unwrap();
+                to.shutdown().await.unwrap();
+            },
+            async {
+                let mut heard = Vec::new();
+                from.read_to_end(&mut heard).await.unwrap();
+                heard
+            }
+        );
+        assert!(heard.1 == text, "{way:?}");
+        guest.served.await.unwrap();
+        let ends = rig.ends();
+        assert_eq!(ends[0].0, Ended::Done);
+        assert!(ends[0].1 > 1_000_000 && ends[0].2 > 1_000_000, "{ends:?}");
+    }
+}
+
+/// D-27: one name in the proxy's ear, another in the hello.
+#[tokio::test]
+async fn tls_that_names_another_host_is_refused_with_an_alert() {
+    for host in ["other.example.net", "api.example.com.evil.test", "localhost"] {
+        for transparent in [false, true] {
+            let rig = Rig::new(&["api.example.com:443", "other.example.net:443"]);
+            rig.serves("api.example.com", 443, echo().await);
+            let mut guest = if transparent { rig.named("api.example.com", 443) } else { rig.proxy() };
+            if !transparent {
+                assert!(guest.connect("api.example.com:443").await.contains(" 200 "));
+            }
+            let heard = guest.ask(hello(host).await).await;
+            assert_eq!(heard, [21, 3, 1, 0, 2, 2, 112], "{host}");
+            assert_eq!(rig.refusal().0, "egress-tls-name");
+            assert_eq!(rig.ends(), [(Ended::Refused, 0, 0)]);
+            assert_eq!(rig.dialled().is_empty(), transparent, "nothing leaves for a wrong hello");
+        }
+    }
+}
+
+/// A hello to an address names nobody.
+#[tokio::test]
+async fn tls_without_a_server_name_is_refused() {
+    let rig = Rig::new(&["api.example.com:443"]);
+    rig.serves("api.example.com", 443, echo().await);
+    let heard = rig.named("api.example.com", 443).ask(hello("203.0.113.7").await).await;
+    assert_eq!(heard, [21, 3, 1, 0, 2, 2, 112]);
+    assert!(rig.refusal().1.contains("without a server name"));
+}
+
+/// A hello in many small records and many small writes is read like any other.
+#[tokio::test]
+async fn a_hello_in_pieces_passes() {
+    let rig = Rig::new(&["api.example.com:443"]);
+    rig.serves("api.example.com", 443, echo().await);
+    let whole = hello("api.example.com").await;
+    let pieces: Vec<u8> = whole[5..]
+        .chunks(100)
+        .flat_map(|part| [&[22, 3, 1, 0, u8::try_from(part.len()).unwrap()][..], part].concat())
+        .collect();
+    let mut guest = rig.named("api.example.com", 443);
+    for piece in pieces.chunks(7) {
+        guest.stream.write_all(piece).await.unwrap();
+        tokio::task::yield_now().await;
+    }
+    let mut heard = vec![0; pieces.len()];
+    guest.stream.read_exact(&mut heard).await.unwrap();
+    assert_eq!(heard, pieces);
+    guest.end().await;
+}
+
+/// D-27: the server asked for a second hello, and it names another host.
+#[tokio::test]
+async fn a_second_hello_with_another_name_ends_the_connection() {
+    let rig = Rig::new(&["api.example.com:443"]);
+    rig.serves("api.example.com", 443, echo().await);
+    let mut guest = rig.named("api.example.com", 443);
+    let first = hello("api.example.com").await;
+    guest.stream.write_all(&first).await.unwrap();
+    let mut heard = vec![0; first.len()];
+    guest.stream.read_exact(&mut heard).await.unwrap();
+    let heard = guest.ask(hello("other.example.net").await).await;
+    assert_eq!(heard, [21, 3, 1, 0, 2, 2, 112]);
+    assert!(rig.refusal().1.contains("second TLS hello"));
+}
+
+#[tokio::test]
+async fn plain_http_that_names_the_granted_host_passes_and_no_other_does() {
+    let answer = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+    for (host, passes) in [
+        ("files.example.com:8080", true),
+        ("FILES.example.com.:8080", true),
+        ("files.example.com", true),
+        ("files.example.com:80", false),
+        ("other.example.net:8080", false),
+        ("other.example.net", false),
+        ("203.0.113.7:8080", false),
+    ] {
+        for transparent in [false, true] {
+            let rig = Rig::new(&["files.example.com:8080", "other.example.net:8080"]);
+            rig.serves("files.example.com", 8080, answers(answer).await);
+            let mut guest = if transparent { rig.named("files.example.com", 8080) } else { rig.proxy() };
+            if !transparent {
+                assert!(guest.connect("files.example.com:8080").await.contains(" 200 "));
+            }
+            let heard = guest.ask(format!("GET /x HTTP/1.1\r\nHost: {host}\r\n\r\n")).await;
+            let status = if passes { "HTTP/1.1 200" } else { "HTTP/1.1 403" };
+            assert!(String::from_utf8_lossy(&heard).starts_with(status), "{host}");
+            if !passes {
+                assert_eq!(rig.refusal().0, "egress-http-host", "{host}");
+            }
+        }
+    }
+}
+
+/// What follows a request on the same connection is not part of it, and goes nowhere.
+#[tokio::test]
+async fn a_second_request_on_a_connection_is_never_passed_on() {
+    let rig = Rig::new(&["files.example.com:80"]);
+    let heard = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let hears = heard.clone();
+    let at = server(move |mut stream| {
+        let hears = hears.clone();
+        async move {
+            let mut bytes = [0; 4096];
+            while let Ok(read @ 1..) = stream.read(&mut bytes).await {
+                hears.lock().unwrap().extend_from_slice(&bytes[..read]);
+                if hears.lock().unwrap().ends_with(b"body!") {
+                    drop(stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok").await);
+                }
+            }
+        }
+    })
+    .await;
+    rig.serves("files.example.com", 80, at);
+    let evil = "GET /evil HTTP/1.1\r\nHost: other.example.net\r\n\r\n";
+    let ask = format!("POST / HTTP/1.1\r\nHost: files.example.com\r\nContent-Length: 5\r\n\r\nbody!{evil}");
+    let answer = rig.named("files.example.com", 80).ask(&ask).await;
+    // A server that would go on is not waited for: the answer says itself where it ends.
+    assert!(String::from_utf8_lossy(&answer).ends_with("Connection: close\r\n\r\nok"));
+    let heard = String::from_utf8(heard.lock().unwrap().clone()).unwrap();
+    assert!(heard.ends_with("\r\n\r\nbody!") && !heard.contains("evil"), "{heard}");
+}
+
+/// What names nobody cannot be held against a grant: HTTP/2 without TLS, SSH, a server that speaks first.
+#[tokio::test(start_paused = true)]
+async fn other_protocols_pass_only_to_a_written_address() {
+    for bytes in [
+        "SSH-2.0-OpenSSH_9.9\r\n",
+        "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        "EHLO a\r\n",
+        "\0\0\0\x08\x04\u{d2}\x16/",
+        "",
+    ] {
+        let rig = Rig::new(&["git.example.com:22"]);
+        rig.serves("git.example.com", 22, echo().await);
+        let heard = rig.named("git.example.com", 22).ask(bytes).await;
+        assert!(heard.is_empty());
+        assert_eq!(rig.refusal().0, "egress-protocol", "{bytes:?}");
+        assert!(rig.dialled().is_empty());
+    }
+    let rig = Rig::new(&["10.0.0.5:22"]);
+    rig.route("10.0.0.5:22", echo().await);
+    let mut guest = rig.proxy();
+    assert!(guest.connect("10.0.0.5:22").await.contains(" 200 "));
+    assert_eq!(guest.turn::<9>("SSH-2.0-x").await, *b"SSH-2.0-x");
+    guest.end().await;
+}
+
+/// Each direction ends by itself.
+#[tokio::test]
+async fn half_closed_is_half_open() {
+    let rig = Rig::new(&["10.0.0.5:9"]);
+    // Answers only when it has heard the end.
+    let at = server(|mut stream| async move {
+        let mut heard = Vec::new();
+        stream.read_to_end(&mut heard).await.unwrap();
+        stream.write_all(format!("{} bytes", heard.len()).as_bytes()).await.unwrap();
+    })
+    .await;
+    rig.route("10.0.0.5:9", at);
+    let mut guest = rig.proxy();
+    assert!(guest.connect("10.0.0.5:9").await.contains(" 200 "));
+    guest.stream.write_all(&[7; 5000]).await.unwrap();
+    guest.stream.shutdown().await.unwrap();
+    let mut heard = String::new();
+    guest.stream.read_to_string(&mut heard).await.unwrap();
+    assert_eq!(heard, "5000 bytes");
+    guest.end().await;
+    assert_eq!(rig.ends(), [(Ended::Done, 5000, 10)]);
+}
+
+#[tokio::test]
+async fn a_granted_server_that_does_not_answer_is_told_as_such() {
+    let rig = Rig::new(&["api.example.com:443"]);
+    rig.resolves("api.example.com", &[&["203.0.113.8", "2001:db8::8"]]);
+    let mut guest = rig.proxy();
+    assert!(guest.connect("api.example.com:443").await.contains(" 502 "));
+    guest.end().await;
+    assert_eq!(rig.dialled(), ["203.0.113.8:443", "[2001:db8::8]:443"]);
+    let heard = rig.named("api.example.com", 443).ask(hello("api.example.com").await).await;
+    assert_eq!(heard, [21, 3, 1, 0, 2, 2, 80]);
+}

@@ -115,6 +115,7 @@ fn unwrap_argv(tool: Tool, object: &mut Map<String, Value>, repairs: &mut Vec<St
         | Tool::Glob
         | Tool::Search
         | Tool::ReadArtifact
+        | Tool::FetchUrl
         | Tool::Agent
         | Tool::Finish => {}
     }
@@ -131,6 +132,7 @@ fn alias(tool: Tool, key: &str) -> Option<&'static str> {
         (Tool::EditFile, "new_string") => Some("new"),
         (Tool::EditFile, "replace_all") => Some("all"),
         (Tool::ApplyPatch, "input" | "diff") => Some("patch"),
+        (Tool::FetchUrl, "uri" | "link") => Some("url"),
         (Tool::ReadArtifact, "artifact" | "artifact_id") => Some("id"),
         _ => None,
     }
@@ -206,6 +208,7 @@ fn typed(tool: Tool, value: &Value) -> Result<Action, String> {
         Tool::Glob => Action::Glob(to(value)?),
         Tool::Search => Action::Search(to(value)?),
         Tool::ReadArtifact => Action::ReadArtifact(to(value)?),
+        Tool::FetchUrl => Action::FetchUrl(to(value)?),
         Tool::Agent => Action::Agent(to(value)?),
         Tool::Finish => Action::Finish(to(value)?),
     })
@@ -249,6 +252,7 @@ fn limits(action: &Action) -> Result<(), String> {
             nul("pattern", &a.pattern)?;
             a.path.as_deref().map_or(Ok(()), |p| path("path", p))
         }
+        Action::FetchUrl(a) => path("url", &a.url),
         Action::ReadArtifact(_) | Action::Own(_) | Action::Agent(_) | Action::Finish(_) => Ok(()),
     }
 }

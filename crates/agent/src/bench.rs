@@ -1,6 +1,8 @@
 //! The place where tools do their work: the one door of `runs`, or a stand-in for tests.
 
-use runs::{Cancel, Done, Event, Executed, FileCall, ModuleUse, ProgramCall, Run, RunError};
+use std::time::Duration;
+
+use runs::{Cancel, Done, Event, Executed, FileCall, ModuleUse, Page, ProgramCall, Run, RunError};
 
 /// Why work cannot go on. The text is for the operator, never for the model.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -37,6 +39,14 @@ pub trait Workbench {
     /// Does a file operation in the sandbox.
     fn file(&self, call: FileCall, cancel: &Cancel) -> impl Future<Output = Result<Done, BenchError>>;
 
+    /// Gets the text at a URL, if that is granted.
+    fn fetch(
+        &self,
+        url: &str,
+        timeout: Duration,
+        cancel: &Cancel,
+    ) -> impl Future<Output = Result<Page, BenchError>>;
+
     /// Appends an event to the record.
     ///
     /// # Errors
@@ -70,6 +80,10 @@ impl Workbench for Run {
 
     async fn file(&self, call: FileCall, cancel: &Cancel) -> Result<Done, BenchError> {
         Ok(Run::file(self, call, cancel).await?)
+    }
+
+    async fn fetch(&self, url: &str, timeout: Duration, cancel: &Cancel) -> Result<Page, BenchError> {
+        Ok(Run::fetch(self, url, timeout, cancel).await?)
     }
 
     fn record(&self, event: Event) -> Result<(), BenchError> {
@@ -117,6 +131,10 @@ impl Workbench for Rehearsal {
     }
 
     async fn file(&self, _: FileCall, _: &Cancel) -> Result<Done, BenchError> {
+        Err(BenchError::Cancelled)
+    }
+
+    async fn fetch(&self, _: &str, _: Duration, _: &Cancel) -> Result<Page, BenchError> {
         Err(BenchError::Cancelled)
     }
 

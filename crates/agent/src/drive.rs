@@ -377,6 +377,7 @@ impl<W: Workbench> Driver<'_, W> {
             | Action::ListDir(_)
             | Action::Glob(_)
             | Action::Search(_)
+            | Action::FetchUrl(_)
             | Action::Own(_)) => {
                 self.decided(state, state.last_call + 1, role, go.name, go.decision)?;
                 let text = match self.remembered(state, seen, go.doubtful)? {

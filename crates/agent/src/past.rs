@@ -72,7 +72,17 @@ impl<'a> Cursor<'a> {
     }
 
     fn peek(&self) -> Option<&'a Value> {
-        self.past?.events.get(self.at)
+        self.past?.events.get(self.next())
+    }
+
+    /// Where the next line of the driver's own is. What the network decided comes when it comes, and is no act of its.
+    fn next(&self) -> usize {
+        let events = self.past.map_or(&[][..], |past| past.events.get(self.at..).unwrap_or_default());
+        self.at + events.iter().take_while(|line| line["type"] == "egress").count()
+    }
+
+    fn pass(&mut self) {
+        self.at = self.next() + 1;
     }
 
     /// The kind of the next line; none where the past ends.
@@ -88,7 +98,7 @@ impl<'a> Cursor<'a> {
     /// The next line, which is behind the driver then.
     pub(crate) fn take(&mut self) -> Option<&'a Value> {
         let line = self.peek()?;
-        self.at += 1;
+        self.pass();
         Some(line)
     }
 
@@ -108,7 +118,7 @@ impl<'a> Cursor<'a> {
         let Some(line) = self.peek() else { return Ok(Met::Live) };
         let agree = |key: &&str| event.get(*key).is_none_or(|value| line[*key] == *value);
         if SAME.iter().all(agree) {
-            self.at += 1;
+            self.pass();
             return Ok(Met::Same(line));
         }
         if line["type"] == "role_end" && event["type"] != "role_end" {
@@ -130,7 +140,7 @@ impl<'a> Cursor<'a> {
         match self.kind() {
             None => Ok(()),
             Some("run_start") => {
-                self.at += 1;
+                self.pass();
                 Ok(())
             }
             Some(_) => Err(self.astray("it does not begin with `run_start`")),

@@ -3,6 +3,7 @@
 pub(crate) mod agent;
 pub(crate) mod apply_patch;
 pub(crate) mod edit_file;
+pub(crate) mod fetch_url;
 pub(crate) mod finish;
 pub(crate) mod glob;
 pub(crate) mod list_dir;
@@ -37,6 +38,7 @@ pub(crate) enum Action {
     Glob(glob::Args),
     Search(search::Args),
     ReadArtifact(read_artifact::Args),
+    FetchUrl(fetch_url::Args),
     Own(own::Args),
     Agent(agent::Args),
     Finish(finish::Args),
@@ -73,6 +75,7 @@ pub(crate) fn schema(tool: Tool, agents: &[RoleName]) -> Value {
         Tool::Glob => glob::schema(),
         Tool::Search => search::schema(),
         Tool::ReadArtifact => read_artifact::schema(),
+        Tool::FetchUrl => fetch_url::schema(),
         Tool::Agent => agent::schema(agents),
         Tool::Finish => finish::schema(),
     }
@@ -99,6 +102,7 @@ pub(crate) fn description(tool: Tool) -> &'static str {
         Tool::ReadArtifact => {
             "read the full text of a result that was shortened, by the id that stands there"
         }
+        Tool::FetchUrl => "get the text of a page from a site that was granted; nothing else can be reached",
         Tool::Agent => "give a task to another role and get its answer",
         Tool::Finish => "end your work; status is done or failed",
     }
@@ -121,9 +125,12 @@ impl Action {
             Action::ListDir(a) => path(a.path.as_deref().unwrap_or(".")),
             Action::Glob(a) => path(a.path.as_deref().unwrap_or(".")),
             Action::Search(a) => path(a.path.as_deref().unwrap_or(".")),
-            Action::Own(_) | Action::ReadArtifact(_) | Action::Agent(_) | Action::Finish(_) => {
-                Decision::allow("role-tools")
-            }
+            // The way out decides on the destination, and records it.
+            Action::FetchUrl(_)
+            | Action::Own(_)
+            | Action::ReadArtifact(_)
+            | Action::Agent(_)
+            | Action::Finish(_) => Decision::allow("role-tools"),
         }
     }
 }
@@ -141,6 +148,7 @@ impl<W: Workbench> Tools<'_, W> {
             Action::ListDir(a) => a.run(self).await,
             Action::Glob(a) => a.run(self).await,
             Action::Search(a) => a.run(self).await,
+            Action::FetchUrl(a) => a.run(self).await,
             Action::Own(a) => a.run(self).await,
             Action::ReadArtifact(_) | Action::Agent(_) | Action::Finish(_) => {
                 Ok(Said { text: "not a tool of the sandbox".to_owned(), last_call: 0 })

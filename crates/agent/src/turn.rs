@@ -352,6 +352,7 @@ impl Turn {
             | Action::Glob(_)
             | Action::Search(_)
             | Action::ReadArtifact(_)
+            | Action::FetchUrl(_)
             | Action::Own(_)
             | Action::Finish(_) => action.judge(grant),
         };

@@ -104,6 +104,10 @@ pub(crate) struct Exec {
     /// Hand standard input on, up to 1 MiB; the command gets end-of-file otherwise.
     #[arg(long, short = 'i')]
     pub(crate) stdin: bool,
+    /// A destination that may be reached beside those of the deployment, `host:port` or `*.label.tld:port`; may be given
+    /// again. Nothing else is: neither other ports nor other names, and no name that leads to a private address.
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) allow: Vec<String>,
     /// Give the command a terminal of its own, for programs that want one: all its output is standard output then,
     /// and what `--stdin` hands on is typed. Nobody sits in front of it. Not in the tier `confined`.
     #[arg(long, short = 't')]

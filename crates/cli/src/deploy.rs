@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use policy::{Deployment, Surroundings, Tier, TierChoice};
+use policy::{Deployment, Destination, EnvName, Surroundings, Tier, TierChoice};
+use runs::Granted;
 
 use crate::args::{Deploy, FloorName, SurroundingsName, TierName};
 use crate::exit::usage;
@@ -123,4 +124,17 @@ pub(crate) fn secrets(deployment: &Deployment) -> anyhow::Result<Vec<(String, St
             Err(_) => Err(usage(format!("`secrets.pass` names {name}, which is not set"))),
         })
         .collect()
+}
+
+/// Values by the names of their variables.
+pub(crate) type Named = Vec<(String, String)>;
+
+/// What may be reached, with the values of its headers; and these, by the names of their variables, to be masked.
+pub(crate) fn granted(network: &[Destination]) -> anyhow::Result<(Vec<Granted>, Named)> {
+    let variable = |name: &EnvName| std::env::var(name.as_str()).ok();
+    let granted = network.iter().map(|destination| Granted::new(destination.clone(), variable));
+    let granted: Vec<Granted> = granted.collect::<Result<_, _>>().map_err(|e| usage(e.to_string()))?;
+    let headers = network.iter().filter_map(Destination::header).map(|header| &header.secret_env);
+    let headers = headers.filter_map(|name| Some((name.to_string(), variable(name)?)));
+    Ok((granted, headers.collect()))
 }

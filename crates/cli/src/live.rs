@@ -43,6 +43,7 @@ fn told(event: &Value) -> Option<String> {
         )),
         "tool_start" => Some(format!("  {:>3} {} {}", number("call"), text("tool"), job(&event["job"]))),
         "tool_end" => Some(format!("      {}", outcome(&event["outcome"]))),
+        "egress" => egress(event),
         "loop" => Some(format!("  the same call and result {} times: {}", number("times"), text("action"))),
         "budget" => Some(format!("  stopped by {}", text("bound"))),
         "resume" => Some(format!(
@@ -59,6 +60,20 @@ fn told(event: &Value) -> Option<String> {
     }
 }
 
+/// Decisions about the network; the end of a connection only where it was no orderly one.
+fn egress(event: &Value) -> Option<String> {
+    let asked = one_line(event["asked"].as_str().unwrap_or_default(), 80);
+    let decision = &event["decision"];
+    let text = |key: &str| one_line(decision[key].as_str().unwrap_or_default(), 200);
+    match event["event"].as_str()? {
+        "decided" if decision["verdict"] == "refused" => {
+            Some(format!("      network refused {asked} ({}): {}", text("rule"), text("reason")))
+        }
+        "decided" if !event["rule"].is_null() => Some(format!("      network {asked}")),
+        _ => None,
+    }
+}
+
 fn job(job: &Value) -> String {
     if let Some(argv) = job["exec"]["argv"].as_array() {
         let words: Vec<&str> = argv.iter().filter_map(Value::as_str).collect();
@@ -66,6 +81,9 @@ fn job(job: &Value) -> String {
             ["sh", "-c", line] => one_line(line, 120),
             words => one_line(&words.join(" "), 120),
         };
+    }
+    if let Some(url) = job["fetch"]["url"].as_str() {
+        return one_line(url, 120);
     }
     let Some((_, arguments)) = job["file"].as_object().and_then(|op| op.iter().next()) else {
         return String::new();

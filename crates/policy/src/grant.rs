@@ -139,6 +139,7 @@ impl Grant {
             | Tool::Glob
             | Tool::Search
             | Tool::ReadArtifact
+            | Tool::FetchUrl
             | Tool::Agent
             | Tool::Finish => Decision::refuse("shell", format!("`{tool}` starts no program")),
         }

@@ -27,6 +27,8 @@ pub enum Tool {
     Search,
     /// The full text of a result that was shortened.
     ReadArtifact,
+    /// The text at a URL, through the egress decision only.
+    FetchUrl,
     /// Another role of the same Guild.
     Agent,
     /// Ends the role.
@@ -43,6 +45,8 @@ pub enum Power {
     Read,
     /// Writes the workspace.
     Write,
+    /// Reads from destinations that are granted.
+    Fetch,
     /// Runs programs.
     Execute,
     /// Whatever the roles it may start can reach.
@@ -51,7 +55,7 @@ pub enum Power {
 
 impl Tool {
     /// Every tool, in the order in which they are offered.
-    pub const ALL: [Tool; 12] = [
+    pub const ALL: [Tool; 13] = [
         Tool::RunShell,
         Tool::RunCommand,
         Tool::ReadFile,
@@ -62,6 +66,7 @@ impl Tool {
         Tool::Glob,
         Tool::Search,
         Tool::ReadArtifact,
+        Tool::FetchUrl,
         Tool::Agent,
         Tool::Finish,
     ];
@@ -79,6 +84,7 @@ impl Tool {
             Tool::Glob => "glob",
             Tool::Search => "search",
             Tool::ReadArtifact => "read_artifact",
+            Tool::FetchUrl => "fetch_url",
             Tool::Agent => "agent",
             Tool::Finish => "finish",
         }
@@ -95,6 +101,7 @@ impl Tool {
             Tool::RunShell | Tool::RunCommand => Power::Execute,
             Tool::ReadFile | Tool::ListDir | Tool::Glob | Tool::Search => Power::Read,
             Tool::WriteFile | Tool::EditFile | Tool::ApplyPatch => Power::Write,
+            Tool::FetchUrl => Power::Fetch,
             Tool::Agent => Power::Delegate,
             Tool::ReadArtifact | Tool::Finish => Power::None,
         }

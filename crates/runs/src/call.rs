@@ -8,6 +8,8 @@ use policy::{Grant, StopReason};
 use sandbox::{Cancel, Ended, FileOp, Module, Outcome, Report};
 use serde::Serialize;
 
+use egress::Granted;
+
 use crate::ceiling::Waiting;
 use crate::import::History;
 use crate::quote::in_text;
@@ -33,6 +35,9 @@ pub struct Opening<'a> {
     pub secrets: Vec<(String, String)>,
     /// Values that must never appear in a record though they are not handed in (the model key).
     pub mask: Vec<(String, String)>,
+    /// Destinations that may be reached, those of `grant.network`, with the values of their headers; the values go into
+    /// no sandbox, and `mask` has them too.
+    pub granted: Vec<Granted>,
     /// More for `meta.json`: digests of Guild and deployment, the model probe, the task.
     pub meta: serde_json::Map<String, serde_json::Value>,
     /// Told how the import goes: files and bytes so far. Says whether to go on.
@@ -112,6 +117,8 @@ pub struct Executed {
     pub stdout_artifact: Option<String>,
     /// The same for standard error.
     pub stderr_artifact: Option<String>,
+    /// What was asked of the network meanwhile and refused: clean sentences that say what would be needed.
+    pub refused: Vec<String>,
 }
 
 /// A file call that ended: the guest's answer, parsed and bounded.

@@ -134,6 +134,8 @@ pub enum Event {
         /// Full texts, by hash.
         artifacts: Vec<String>,
     },
+    /// The way out decided something, or a connection through it is over. Since version 2.
+    Egress(egress::Event),
     /// What the model is told of a call that was carried out. Since version 2.
     ToolResult {
         /// The last call it took.

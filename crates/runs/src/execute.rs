@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use crate::beneath::Folder;
 use crate::clean::{clean, cut};
 use crate::output::Keeper;
+use crate::outward::Outward;
 use crate::{Done, Event, Executed, FileCall, ProgramCall, Run, RunError};
 
 /// The answer line of a file operation may be this long beyond `call.output`.
@@ -68,7 +69,14 @@ impl Run {
             stderr: err.text,
             stdout_artifact: out.artifact,
             stderr_artifact: err.artifact,
+            refused: self.refused(),
         })
+    }
+
+    /// What the way out refused since this was last asked.
+    fn refused(&self) -> Vec<String> {
+        let refused = self.outward.as_ref().map(Outward::refused).unwrap_or_default();
+        refused.iter().map(|sentence| self.record.mask().text(sentence)).collect()
     }
 
     /// Does a file operation in the sandbox: recorded like a program.

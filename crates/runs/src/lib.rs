@@ -17,6 +17,7 @@ mod collect;
 mod event;
 mod execute;
 mod export;
+mod fetch;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
 mod gc;
@@ -27,6 +28,7 @@ mod manifest;
 mod mask;
 mod module;
 mod output;
+mod outward;
 mod patch;
 mod probe;
 mod prove;
@@ -49,7 +51,9 @@ pub use call::{
 };
 pub use ceiling::Waiting;
 pub use clean::{clean, in_json, marked};
+pub use egress::{BadSecret, Granted};
 pub use event::{Channel, Event, Resume, UnknownCall};
+pub use fetch::Page;
 pub use gc::{Cleared, Ended as EndedRun, Removed, gc};
 pub use id::{BadRunId, RunId};
 pub use import::History;

@@ -30,11 +30,12 @@ use crate::clean::{clean, cut};
 use crate::gc;
 use crate::hold::Hold;
 use crate::module::{self, Beside};
+use crate::outward::{self, Outward};
 use crate::record::{Known, Prepared, remove_halves};
 use crate::resume::{self, Interrupted};
 use crate::{
-    Apart, Cancel, Changes, Event, Mask, Opening, Record, Renamed, Resume, RunError, RunId, RunResult,
-    Summary, Workspace,
+    Apart, Cancel, Changes, Event, Granted, Mask, Opening, Record, Renamed, Resume, RunError, RunId,
+    RunResult, Summary, Workspace,
 };
 
 /// Artifacts other than output may be this large even where `call.output` is small.
@@ -44,7 +45,9 @@ const LONGEST_SUMMARY: usize = 16 << 10;
 /// An open run: sandbox started, record begun.
 #[derive(Debug)]
 pub struct Run {
-    pub(crate) record: Record,
+    pub(crate) record: Arc<Record>,
+    /// The way out, where something is granted.
+    pub(crate) outward: Option<Outward>,
     pub(crate) running: Option<Running>,
     pub(crate) bounds: CallLimits,
     pub(crate) last_exit: Mutex<Option<Ended>>,
@@ -115,6 +118,7 @@ impl Run {
                 run.before = known.used();
                 run.resumed = known.resumed + 1;
                 run.done = AtomicU32::new(known.done);
+                run.open_the_way_out(&opening.granted)?;
                 Ok(run)
             }
             Err(e) => {
@@ -170,12 +174,28 @@ impl Run {
         self.calls.fetch_add(1, Ordering::Relaxed) + 1
     }
 
+    /// Whether its guest can reach what is granted: the tiers `confined` and `wasm` have no way out.
+    pub fn has_way_out(&self) -> bool {
+        self.outward.as_ref().is_some_and(Outward::has_doors)
+    }
+
+    fn open_the_way_out(&mut self, granted: &[Granted]) -> Result<(), RunError> {
+        if !granted.is_empty() {
+            let knocks = self.running.as_ref().and_then(Running::knocks);
+            self.outward = Some(Outward::open(granted, &self.record, knocks)?);
+        }
+        Ok(())
+    }
+
     /// Destroys the sandbox; [`Run::finish`] does it where this has not been called.
     pub async fn destroy(&mut self) {
         if let Some(running) = self.running.take() {
             let begun = Instant::now();
             self.report = running.destroy().await;
             self.destroy_ms = Some(millis(begun));
+        }
+        if let Some(outward) = self.outward.take() {
+            outward.close().await;
         }
         self.place = None;
     }
@@ -445,7 +465,7 @@ impl Beginning {
             held,
             // One that goes on: a guest has been in it.
             given: self.over.then(|| workspace.given()),
-            doors: sandbox::Doors::default(),
+            doors: outward::doors(&grant.network),
         };
         if !opening.tools.is_empty() {
             self.try_tools(host, opening, &plan).await?;
@@ -523,7 +543,9 @@ impl Beginning {
             Ok(record) => {
                 let report = running.report().clone();
                 let beside = (!opening.tools.is_empty()).then(|| Beside::new(host, opening));
-                Ok(self.run(opening, workspace, record, Some(running), beside, report))
+                let mut run = self.run(opening, workspace, record, Some(running), beside, report);
+                run.open_the_way_out(&opening.granted)?;
+                Ok(run)
             }
             Err(e) => {
                 running.destroy().await;
@@ -542,7 +564,8 @@ impl Beginning {
         report: Report,
     ) -> Run {
         Run {
-            record,
+            record: Arc::new(record),
+            outward: None,
             running,
             bounds: opening.grant.call.clone(),
             last_exit: Mutex::new(None),
@@ -757,6 +780,7 @@ mod tests {
                 tools: &[],
                 secrets: vec![("TOKEN".to_owned(), "tok-123456".to_owned())],
                 mask: Vec::new(),
+                granted: Vec::new(),
                 meta: Map::new(),
                 progress: &|_, _| true,
                 waiting: &|_| true,

@@ -98,6 +98,9 @@ fn card(done: &Executed, timeout: Duration) -> String {
     if done.stdout.trim().is_empty() && done.stderr.trim().is_empty() {
         text.push_str("\n(no output)");
     }
+    for sentence in &done.refused {
+        text.push_str(&format!("\nnetwork: {}", crate::text::clean(sentence)));
+    }
     if done.truncated {
         text.push_str(
             "\n(the output was shortened; read_artifact with the id that stands there shows the rest)",

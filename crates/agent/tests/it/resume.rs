@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use agent::{BenchError, Drive, Model, Past, Workbench, go_on, probe, rehearse};
 use policy::{StopReason, Tool};
-use runs::{Cancel, Done, Ended, Event, Executed, FileCall, ModuleUse, Outcome, ProgramCall};
+use runs::{Cancel, Done, Ended, Event, Executed, FileCall, ModuleUse, Outcome, Page, ProgramCall};
 use serde_json::{Value, json};
 use testkit::{Reply, Script, ScriptedModel};
 
@@ -82,6 +82,7 @@ impl Workbench for Desk {
             truncated: false,
             stdout_artifact: None,
             stderr_artifact: None,
+            refused: Vec::new(),
         })
     }
 
@@ -91,6 +92,10 @@ impl Workbench for Desk {
 
     async fn file(&self, _: FileCall, _: &Cancel) -> Result<Done, BenchError> {
         panic!("no file tool is called")
+    }
+
+    async fn fetch(&self, _: &str, _: Duration, _: &Cancel) -> Result<Page, BenchError> {
+        panic!("no page is fetched")
     }
 
     fn record(&self, event: Event) -> Result<(), BenchError> {
@@ -337,4 +342,24 @@ async fn what_was_spent_before_counts() {
     let cancel = Cancel::new().1;
     let drive = go_on(&desk, &play.rig.grant, &play.rig.guild, &model, ("work", &past), &cancel).await;
     assert_eq!((drive.stop, server.asked().len()), (StopReason::WallLimit, 0), "{drive:?}");
+}
+
+/// What the network decided stands between the lines wherever it came, and is no act of the driver.
+#[tokio::test]
+async fn decisions_about_the_network_between_any_two_lines_change_nothing() {
+    let play = Play::new(false);
+    let whole = play.whole().await;
+    let last = whole.lines.borrow().len();
+    let desk = whole.cut(last - 3, false);
+    let (plain, _) = play.resumed(&desk).await;
+    let desk = whole.cut(last - 3, false);
+    let with: Vec<Value> = desk
+        .lines
+        .borrow()
+        .iter()
+        .flat_map(|line| [line.clone(), json!({"type": "egress", "event": "closed"})])
+        .collect();
+    *desk.lines.borrow_mut() = with;
+    let (drive, _) = play.resumed(&desk).await;
+    assert_eq!((drive.stop, drive.steps, drive.calls), (plain.stop, plain.steps, plain.calls));
 }

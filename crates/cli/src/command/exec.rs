@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use policy::{Decision, Grant, StopReason, StoppedBy, TierChoice, Tool};
+use policy::{Decision, Grant, HostRule, StopReason, StoppedBy, TierChoice, Tool};
 use runs::{Code, Executed, ModuleUse, Opening, ProgramCall, Run, RunResult};
 
 use crate::args::Exec;
@@ -19,6 +19,13 @@ pub(crate) fn exec(args: &Exec, forked: super::Forked) -> anyhow::Result<ExitCod
     let host = super::host(forked, false)?;
     let deployed = deploy::load(&args.deploy)?;
     let mut grant = Grant::without_guild(&deployed.deployment);
+    for rule in &args.allow {
+        let rule =
+            HostRule::parse(rule).map_err(|why| usage(format!("`--allow {}` {why}", render::shown(rule))))?;
+        if !grant.network.iter().any(|granted| granted.rule().covers(&rule)) {
+            grant.network.push(rule.into());
+        }
+    }
     // A person or a program reads this, not a model: everything that is kept is shown.
     grant.call.to_model = usize::try_from(grant.call.output).unwrap_or(usize::MAX);
     let module = module(args, grant.isolation.tier)?;
@@ -30,7 +37,8 @@ pub(crate) fn exec(args: &Exec, forked: super::Forked) -> anyhow::Result<ExitCod
     }
     let stdin = if args.stdin { read_stdin()? } else { Vec::new() };
     let secrets = deploy::secrets(&deployed.deployment)?;
-    let mask = deploy::model_key(&deployed.deployment).ok().flatten().into_iter().collect();
+    let (granted, headers) = deploy::granted(&grant.network)?;
+    let mask = deploy::model_key(&deployed.deployment).ok().flatten().into_iter().chain(headers).collect();
     let cancel = signal::cancel()?;
     let progress = live::import_bar(&cancel);
     let waiting = live::waiting(&cancel, &deployed.deployment.ceiling);
@@ -45,6 +53,7 @@ pub(crate) fn exec(args: &Exec, forked: super::Forked) -> anyhow::Result<ExitCod
         tools: &[],
         secrets,
         mask,
+        granted,
         meta,
         progress: &progress,
         waiting: &waiting,
@@ -53,6 +62,13 @@ pub(crate) fn exec(args: &Exec, forked: super::Forked) -> anyhow::Result<ExitCod
     };
     let (executed, result) = super::runtime()?.block_on(async {
         let mut run = Run::open(&host, opening).await?;
+        if !args.allow.is_empty() && !run.has_way_out() {
+            let tier = run.report().tier;
+            let message =
+                format!("the tier `{tier}` has no way out; `--allow` wants namespace, gvisor or microvm");
+            run.finish(StopReason::SandboxError, &message, 0).await?;
+            return Err(Ended { exit: Exit::Refused, message }.into());
+        }
         let (tool, timeout) = ("exec".to_owned(), args.timeout.map(Duration::from_secs));
         let executed = match &module {
             Some((_, args)) => {
@@ -154,6 +170,9 @@ fn show(args: &Exec, executed: &Executed, result: &RunResult) -> anyhow::Result<
     }
     render::output(&mut io::stdout(), &executed.stdout);
     render::output(&mut io::stderr(), &executed.stderr);
+    for refused in &executed.refused {
+        render::note(&format!("oubliette: network: {}", render::shown(refused)));
+    }
     let struck = struck(executed.outcome.stopped_by);
     if !struck.is_empty() {
         render::note(&format!("oubliette: {struck}; run {}", result.run_id));

@@ -113,6 +113,9 @@ fn show(id: &str, store: &Store) -> anyhow::Result<ExitCode> {
             render::line(&format!("  {:<18} {}  {}", text("name"), text("state"), text("detail")));
         }
     }
+    if let Some(network) = network(&full.events) {
+        render::line(&network);
+    }
     render::line("events");
     for event in &full.events {
         render::line(&format!("  {}", told(event)));
@@ -122,6 +125,22 @@ fn show(id: &str, store: &Store) -> anyhow::Result<ExitCode> {
     }
     verdict(&full.checked);
     Ok(Exit::Done.into())
+}
+
+/// What passed the way out, and how much; none where nothing was asked.
+fn network(events: &[Value]) -> Option<String> {
+    let all: Vec<&Value> = events.iter().filter(|event| event["type"] == "egress").collect();
+    let refused = all.iter().filter(|event| event["decision"]["verdict"] == "refused").count();
+    let closed: Vec<_> = all.iter().filter(|event| event["event"] == "closed").collect();
+    let sum = |key: &str| closed.iter().filter_map(|event| event[key].as_u64()).fold(0, u64::saturating_add);
+    (!all.is_empty()).then(|| {
+        format!(
+            "network  {} connections over, {} bytes out, {} bytes in, {refused} refused",
+            closed.len(),
+            sum("up"),
+            sum("down")
+        )
+    })
 }
 
 /// An event on one line: what every line carries is left out.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use agent::{Client, LoadedGuild};
 use policy::Grant;
-use runs::{Cancel, History, Module, Opening, Waiting};
+use runs::{Cancel, Granted, History, Module, Opening, Waiting};
 use serde_json::{Map, Value};
 
 use crate::deploy::Deployed;
@@ -20,6 +20,9 @@ pub(super) struct Terms {
     store: PathBuf,
     secrets: Vec<(String, String)>,
     key: Option<(String, String)>,
+    /// What may be reached, and the values that go there in headers.
+    granted: Vec<Granted>,
+    headers: Vec<(String, String)>,
     quiet: bool,
 }
 
@@ -35,13 +38,14 @@ impl Terms {
         let grant = Grant::new(&deployed.deployment, &guild.guild, &file)?;
         let key = deploy::model_key(&deployed.deployment)?;
         let secrets = deploy::secrets(&deployed.deployment)?;
+        let (granted, headers) = deploy::granted(&grant.network)?;
         let client = Client::new(&deployed.deployment.model, key.clone().map(|(_, value)| value))
             .map_err(|e| usage(e.to_string()))?;
         let had = |name: &String| grant.roles.values().any(|role| role.own_tools.contains(name));
         let own = guild.tools.iter().filter(|(name, _)| had(name));
         let tools = own.map(|(name, tool)| (name.clone(), tool.module.clone())).collect();
         let (store, cancel) = (deployed.store.clone(), signal::cancel()?);
-        let terms = Terms { grant, cancel, tools, store, secrets, key, quiet };
+        let terms = Terms { grant, cancel, tools, store, secrets, key, granted, headers, quiet };
         terms.tell(&format!("model    {}", client.at()));
         Ok((terms, client))
     }
@@ -69,7 +73,8 @@ impl Terms {
             module: None,
             tools: &self.tools,
             secrets: self.secrets.clone(),
-            mask: self.key.clone().into_iter().collect(),
+            mask: self.key.iter().cloned().chain(self.headers.clone()).collect(),
+            granted: self.granted.clone(),
             meta,
             progress,
             waiting,

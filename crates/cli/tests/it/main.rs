@@ -19,6 +19,7 @@ mod life;
 mod model;
 #[cfg(feature = "wasm")]
 mod modules;
+mod network;
 mod place;
 mod process;
 mod prove;

@@ -209,6 +209,7 @@ async fn open(host: &Host, grant: &Grant, store: &Path, module: Option<&Code>) -
         tools: &[],
         secrets: Vec::new(),
         mask: Vec::new(),
+        granted: Vec::new(),
         meta,
         progress: &|_, _| true,
         waiting: &|_| true,

@@ -5,7 +5,8 @@ mod own_tool;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use policy::{Code, Fault, Faults, Guild, RoleName};
+use policy::narrower::{Capability, GuildFiles, PromptText, ToolFiles};
+use policy::{Code, Deployment, Fault, Faults, Guild, RoleName};
 use sha2::{Digest, Sha256};
 
 pub use own_tool::OwnTool;
@@ -73,6 +74,43 @@ pub fn load(dir: &Path) -> Result<LoadedGuild, Faults> {
     }
     let digest = digest.finalize().iter().map(|b| format!("{b:02x}")).collect();
     Faults::or(found, LoadedGuild { guild, prompts, tools, digest })
+}
+
+impl LoadedGuild {
+    /// What this Guild can do under a deployment: the vector that the gate compares.
+    pub fn capability(&self, deployment: &Deployment) -> Capability {
+        Capability::of(deployment, &self.guild, &self.files())
+    }
+
+    /// Its texts and the digests of its files, as the gate takes them.
+    pub fn files(&self) -> GuildFiles {
+        let prompt = |text: &String| PromptText {
+            text: text.clone(),
+            digest: sha256(text.as_bytes()),
+            hidden: has_hidden(text),
+        };
+        let tool = |tool: &OwnTool| ToolFiles {
+            description: tool.description.clone(),
+            schema: tool.schema.clone(),
+            module: sha256(tool.module.bytes()),
+            hidden: has_hidden(&tool.description) || has_hidden(&tool.schema.to_string()),
+        };
+        GuildFiles {
+            prompts: self.prompts.iter().map(|(role, text)| (role.clone(), prompt(text))).collect(),
+            tools: self.tools.iter().map(|(name, read)| (name.clone(), tool(read))).collect(),
+        }
+    }
+}
+
+fn sha256(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect()
+}
+
+/// Whether a person who looks at a text does not see all of it.
+fn has_hidden(text: &str) -> bool {
+    // Ends of lines of another system hide nothing.
+    let text = text.replace("\r\n", "\n");
+    runs::marked(text.as_bytes()) != text
 }
 
 fn read(dir: &Path, rel: &str, file: &str, key: &str) -> Result<String, Box<Fault>> {

@@ -329,6 +329,8 @@ pub(crate) enum KindName {
     Deployment,
     /// `guild.toml`
     Guild,
+    /// `foundry.toml`
+    Foundry,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]

@@ -42,6 +42,8 @@ pub(crate) struct Document<'a> {
     secret: HashSet<String>,
     /// Whether values beyond [`MAX_VALUES`] were left out.
     too_many: bool,
+    /// Whether a day may stand at a key `expires`.
+    dated: bool,
 }
 
 /// Byte offsets of a key and of its value. A table's value is where its key is.
@@ -60,14 +62,37 @@ impl<'a> Document<'a> {
         schema: &Value,
         advise: fn(&mut ShapeError),
     ) -> Result<(T, Document<'a>), Faults> {
-        let mut document = Document {
+        Document::new(file, text, false).typed(schema, advise)
+    }
+
+    /// The same for a kind of file in which something expires: the day may be written as TOML's own, and is a text.
+    pub(crate) fn read_dated<T: DeserializeOwned>(
+        file: &'a str,
+        text: &'a str,
+        schema: &Value,
+        advise: fn(&mut ShapeError),
+    ) -> Result<(T, Document<'a>), Faults> {
+        Document::new(file, text, true).typed(schema, advise)
+    }
+
+    fn new(file: &'a str, text: &'a str, dated: bool) -> Document<'a> {
+        Document {
             file,
             text,
             spans: HashMap::new(),
             faults: Vec::new(),
             secret: HashSet::new(),
             too_many: false,
-        };
+            dated,
+        }
+    }
+
+    fn typed<T: DeserializeOwned>(
+        self,
+        schema: &Value,
+        advise: fn(&mut ShapeError),
+    ) -> Result<(T, Document<'a>), Faults> {
+        let mut document = self;
         let Some(mut value) = document.parse() else { return Err(document.fail()) };
         document.find_keys_in_disguise(&value, "");
         let mut wrong: HashSet<String> = document.secret.clone();
@@ -211,6 +236,14 @@ impl<'a> Document<'a> {
                     self.bad(path, "is not a finite number", "write a plain decimal number");
                 }
                 number.map(Value::Number)
+            }
+            DeValue::Datetime(date)
+                if self.dated
+                    && path.ends_with(".expires")
+                    && date.time.is_none()
+                    && date.offset.is_none() =>
+            {
+                Some(Value::String(date.to_string()))
             }
             DeValue::Datetime(_) => {
                 self.add(Code::WrongType, path, "is a date, which no key here accepts", None);

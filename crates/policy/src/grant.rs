@@ -58,6 +58,12 @@ impl Grant {
     /// # Errors
     /// Each thing the Guild asks for beyond the deployment, by name; `file` names the Guild in messages.
     pub fn new(deployment: &Deployment, guild: &Guild, file: &str) -> Result<Grant, Faults> {
+        let (grant, found) = Grant::narrowed(deployment, guild, file);
+        Faults::or(found, grant)
+    }
+
+    /// The same for who wants to know what would be left of it: what is asked beyond the deployment is not there.
+    pub(crate) fn narrowed(deployment: &Deployment, guild: &Guild, file: &str) -> (Grant, Vec<Fault>) {
         let mut excess = Excess { file, found: Vec::new() };
         let mut grant = Grant::without_guild(deployment);
         excess.narrow(&mut grant, guild);
@@ -76,7 +82,7 @@ impl Grant {
             );
         }
         grant.entry = Some(guild.entry.clone());
-        Faults::or(excess.found, grant)
+        (grant, excess.found)
     }
 
     /// The grant of a bare `exec`: the deployment's, with no roles.

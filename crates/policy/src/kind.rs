@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::{deployment, guild};
+use crate::{deployment, guild, waivers};
 
 /// A kind of file that has a schema.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,22 +11,25 @@ pub enum SchemaKind {
     Deployment,
     /// `guild.toml`.
     Guild,
+    /// `foundry.toml`.
+    Foundry,
 }
 
 /// A word that names no kind of file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no schema of that name; the kinds are `deployment` and `guild`")]
+#[error("there is no schema of that name; the kinds are `deployment`, `guild` and `foundry`")]
 pub struct UnknownKind;
 
 impl SchemaKind {
     /// Every kind.
-    pub const ALL: [SchemaKind; 2] = [SchemaKind::Deployment, SchemaKind::Guild];
+    pub const ALL: [SchemaKind; 3] = [SchemaKind::Deployment, SchemaKind::Guild, SchemaKind::Foundry];
 
     /// The name used on the command line.
     pub fn as_str(self) -> &'static str {
         match self {
             SchemaKind::Deployment => "deployment",
             SchemaKind::Guild => "guild",
+            SchemaKind::Foundry => "foundry",
         }
     }
 }
@@ -50,5 +53,6 @@ pub fn schema(kind: SchemaKind) -> Value {
     match kind {
         SchemaKind::Deployment => deployment::SCHEMA.clone(),
         SchemaKind::Guild => guild::KEYS.clone(),
+        SchemaKind::Foundry => waivers::KEYS.clone(),
     }
 }

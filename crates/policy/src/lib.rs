@@ -11,6 +11,8 @@
 //! guild.toml ──────parse──▶ Guild ──────┘
 //! ```
 //!
+//! What may change in a Guild is judged here too: [`narrower`] says whether one is wider than another.
+//!
 //! Both files take the same way: [`schema`] is generated from the types, [`check_shape`] holds the file against
 //! it, and every fault of a file is told at once, with its [`Place`] and a stable [`Code`]. Nothing in a
 //! message repeats a value that may be a key.
@@ -18,6 +20,7 @@
 mod address;
 mod budget;
 mod command;
+mod date;
 mod decision;
 mod deployment;
 mod document;
@@ -28,6 +31,7 @@ mod host;
 mod kind;
 mod limits;
 mod name;
+pub mod narrower;
 mod network;
 mod quoted;
 mod schema;
@@ -38,9 +42,11 @@ mod tier;
 mod tool;
 mod unit;
 mod value;
+mod waivers;
 
 pub use address::AddressKind;
 pub use budget::Budget;
+pub use date::Date;
 pub use decision::{Decision, Verdict};
 pub use deployment::{Deployment, Isolation, Model, Records, Rootfs, Shell};
 pub use fault::{Code, Fault, Faults, Place};
@@ -57,3 +63,4 @@ pub use shown::shown;
 pub use stop::{StopReason, StoppedBy};
 pub use tier::{Acceptance, BelowFloor, Surroundings, Tier, TierChoice};
 pub use tool::{Power, Tool};
+pub use waivers::{Waiver, Waivers};

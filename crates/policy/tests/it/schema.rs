@@ -52,6 +52,7 @@ fn the_checked_in_schemas_are_the_generated_ones() {
     let checked_in = [
         (SchemaKind::Deployment, include_str!("../../../../docs/schema/deployment.json")),
         (SchemaKind::Guild, include_str!("../../../../docs/schema/guild.json")),
+        (SchemaKind::Foundry, include_str!("../../../../docs/schema/foundry.json")),
     ];
     for (kind, text) in checked_in {
         let now = serde_json::to_string_pretty(&schema(kind)).expect("JSON") + "\n";

@@ -1,0 +1,437 @@
+//! From two vectors to findings: what the new one can do beyond the old one, and whatever else is different.
+//!
+//! There is a finding that is wider exactly where the order says so; a property test holds that for every part.
+
+use std::collections::BTreeSet;
+
+use super::behaviour::{Behaviour, RoleText, ToolText};
+use super::bound::{Bound, worded};
+use super::capability::{Binding, Capability, Power, Rank, Vector, guild_key, names};
+use super::claim::{Claim, Named};
+use super::code::Code;
+use super::commands::Allowed;
+use super::finding::{Finding, GUILD, OPERATOR, Spot, Told, list};
+use super::order::Order;
+use super::parameters::Parameter;
+use super::reach::{Name, Reach};
+use crate::shown::{child, shown};
+use crate::{RoleName, Tool};
+
+/// Everything that is different in `new`, what is wider first.
+pub fn compare(old: &Capability, new: &Capability) -> Vec<Finding> {
+    let mut told = Told::default();
+    vector(&old.vector, &new.vector, &mut told);
+    // Where the role is the same, its own findings say it.
+    if old.behaviour.entry != new.behaviour.entry {
+        entry(&old.vector, &new.vector, &mut told);
+    }
+    behaviour(&old.behaviour, &new.behaviour, &mut told);
+    told.all()
+}
+
+/// What is to be said of one Guild alone: names that are taken for others, keys, paths of a machine, hidden characters.
+pub fn inspect(guild: &Capability) -> Vec<Finding> {
+    let mut told = Told::default();
+    for claim in &guild.vector.claims {
+        let of_guild = match claim {
+            Claim::Alias { .. } | Claim::Key { .. } | Claim::HostPath { .. } => true,
+            Claim::Secret(_) | Claim::ModelKey(_) | Claim::Endpoint(_) | Claim::Rootfs(_) => false,
+        };
+        if of_guild {
+            claimed(claim, None, &mut told);
+        }
+    }
+    for (name, role) in &guild.behaviour.roles {
+        if role.hidden {
+            let spot = Spot { file: &role.path, role: Some(name) };
+            told.add(Code::Hidden, spot, format!("roles.{name}.prompt"), "", "hidden characters");
+        }
+    }
+    for (name, tool) in &guild.behaviour.tools {
+        if tool.hidden {
+            let place = format!("tools.{name}.manifest");
+            told.add(Code::Hidden, Spot::in_file(&tool.manifest), place, "", "hidden characters");
+        }
+    }
+    told.all()
+}
+
+fn vector(old: &Vector, new: &Vector, told: &mut Told) {
+    let Vector {
+        roles,
+        entry: _,
+        tools,
+        claims,
+        bounds,
+        asked,
+        given,
+        enabled,
+        allowed: _,
+        denied: _,
+        floor,
+        tier,
+        surroundings,
+    } = new;
+    for (name, power) in roles {
+        match old.roles.get(name) {
+            Some(before) => role(name, before, power, told),
+            None => new_role(name, power, told),
+        }
+    }
+    for (name, tool) in tools {
+        if let Some(before) = old.tools.get(name) {
+            binding(name, before, tool, told);
+        }
+    }
+    for claim in claims.difference(&old.claims) {
+        claimed(claim, Some(old), told);
+    }
+    for (key, bound) in bounds {
+        if let Some(before) = old.bounds.get(key) {
+            limit(key, *before, *bound, told);
+        }
+    }
+    for (code, less, spot, old, new) in [
+        (Code::NetworkAdded, Code::NetworkRemoved, GUILD, &old.asked, asked),
+        (Code::NetworkGiven, Code::Tightened, OPERATOR, &old.given, given),
+    ] {
+        for rule in new.beyond(old) {
+            let rule = rule.to_string();
+            told.add(code, spot, child("network.allow", &rule), "", &rule);
+        }
+        for rule in old.beyond(new) {
+            let rule = rule.to_string();
+            told.add(less, spot, child("network.allow", &rule), &rule, "");
+        }
+    }
+    if *enabled != old.enabled {
+        let code = if *enabled { Code::ShellEnabled } else { Code::CommandsNarrowed };
+        told.add(code, OPERATOR, "shell.enabled".to_owned(), &old.enabled.to_string(), &enabled.to_string());
+    }
+    commands(old, new, told);
+    for (key, code, old, new) in [
+        ("isolation.floor", Code::FloorLowered, old.floor, *floor),
+        ("isolation.tier", Code::TierLowered, old.tier, *tier),
+        ("isolation.surroundings", Code::Surroundings, old.surroundings, *surroundings),
+    ] {
+        rank(key, code, old, new, told);
+    }
+}
+
+fn rank(key: &str, code: Code, old: Rank, new: Rank, told: &mut Told) {
+    if new != old {
+        let code = if new.within(&old) { Code::Tightened } else { code };
+        told.add(code, OPERATOR, key.to_owned(), old.word, new.word);
+    }
+}
+
+/// Tools of a role, with the shell's text form apart: from vectors to text is a step of its own.
+fn role(name: &RoleName, old: &Power, new: &Power, told: &mut Told) {
+    let Power { reach, bounds } = new;
+    let spot = Spot::of(name);
+    let direct: BTreeSet<&Name> = reach.tools.difference(&old.reach.tools).collect();
+    for tool in &direct {
+        tool_added(name, tool, &old.reach.tools, &reach.tools, told);
+    }
+    let Reach { tools: _, reach: reached, untrusted_exec, untrusted_network } = reach;
+    for tool in reached.difference(&old.reach.reach).filter(|tool| !direct.contains(tool)) {
+        if is_implied(tool, reached) {
+            continue;
+        }
+        told.add(Code::Reach, spot, child(&format!("roles.{name}.reach"), tool), "", tool);
+    }
+    for tool in old.reach.reach.difference(reached).filter(|tool| !is_implied(tool, &old.reach.reach)) {
+        if !old.reach.tools.contains(tool) {
+            told.add(Code::ReachLost, spot, child(&format!("roles.{name}.reach"), tool), tool, "");
+        }
+    }
+    untrusted(name, Some(&old.reach), (*untrusted_exec, *untrusted_network), told);
+    for (key, bound) in bounds {
+        let Some(before) = old.bounds.get(key) else { continue };
+        let codes = [Code::BudgetRaised, Code::BudgetRemoved, Code::BudgetLowered];
+        bounded(codes, spot, format!("roles.{name}.{key}"), *before, *bound, told);
+    }
+}
+
+fn tool_added(role: &RoleName, tool: &Name, old: &BTreeSet<Name>, new: &BTreeSet<Name>, told: &mut Told) {
+    if is_implied(tool, new) {
+        return;
+    }
+    let place = child(&format!("roles.{role}.tools"), tool);
+    let vectors = Tool::RunCommand.as_str();
+    if &**tool == Tool::RunShell.as_str() && old.contains(vectors) {
+        told.add(Code::ShellForm, Spot::of(role), place, vectors, tool);
+    } else {
+        told.add(Code::ToolAdded, Spot::of(role), place, "", tool);
+    }
+}
+
+/// Whether a name is there because a shell can do the same: told with the shell.
+fn is_implied(tool: &Name, among: &BTreeSet<Name>) -> bool {
+    &**tool == Tool::RunCommand.as_str() && among.contains(Tool::RunShell.as_str())
+}
+
+fn new_role(name: &RoleName, new: &Power, told: &mut Told) {
+    let spot = Spot::of(name);
+    let reach = &new.reach;
+    told.add(Code::RoleAdded, spot, format!("roles.{name}"), "", &list(names(&reach.reach)));
+    for tool in &reach.tools {
+        tool_added(name, tool, &BTreeSet::new(), &reach.tools, told);
+    }
+    untrusted(name, None, (reach.untrusted_exec, reach.untrusted_network), told);
+}
+
+fn untrusted(name: &RoleName, old: Option<&Reach>, (exec, network): (bool, bool), told: &mut Told) {
+    for (now, before, code, what) in [
+        (exec, old.is_some_and(|old| old.untrusted_exec), Code::UntrustedExec, "execution"),
+        (network, old.is_some_and(|old| old.untrusted_network), Code::UntrustedNetwork, "network"),
+    ] {
+        if now && !before {
+            let place = format!("roles.{name}.untrusted.{what}");
+            told.add(code, Spot::of(name), place, "", &format!("foreign text and {what}"));
+        }
+    }
+}
+
+/// The closure of another entry role.
+fn entry(old: &Vector, new: &Vector, told: &mut Told) {
+    let more: Vec<&Name> =
+        new.entry.difference(&old.entry).filter(|tool| !is_implied(tool, &new.entry)).collect();
+    for tool in more {
+        told.add(Code::EntryReach, GUILD, child("entry.reach", tool), "", tool);
+    }
+}
+
+fn binding(name: &str, old: &Binding, new: &Binding, told: &mut Told) {
+    let Binding { module, parameters } = new;
+    let table = child("tools", name);
+    if *module != old.module {
+        told.add(Code::ModuleChanged, GUILD, format!("{table}.module"), &old.module, module);
+    }
+    let place = |argument: &str| child(&format!("{table}.manifest.parameters"), argument);
+    for (argument, spec) in &parameters.named {
+        match old.parameters.named.get(argument) {
+            None => told.add(Code::ParamAdded, GUILD, place(argument), "", &shown(argument)),
+            Some(before) => parameter(place(argument), before, spec, told),
+        }
+    }
+    for argument in old.parameters.named.keys().filter(|name| !parameters.named.contains_key(*name)) {
+        told.add(Code::ParamNarrowed, GUILD, place(argument), &shown(argument), "");
+    }
+    if parameters.open != old.parameters.open {
+        let code = if parameters.open { Code::ParamOpen } else { Code::ParamNarrowed };
+        let word = |open: bool| if open { "any argument" } else { "named arguments" };
+        let place = format!("{table}.manifest.parameters");
+        told.add(code, GUILD, place, word(old.parameters.open), word(parameters.open));
+    }
+}
+
+fn parameter(place: String, old: &Parameter, new: &Parameter, told: &mut Told) {
+    let word = |required: bool| if required { "required" } else { "optional" };
+    if old.required && !new.required {
+        told.add(Code::ParamOptional, GUILD, place.clone(), word(true), word(false));
+    }
+    let relaxed = new.accepts.relaxed(&old.accepts);
+    if !relaxed.is_empty() {
+        told.add(Code::ParamRelaxed, GUILD, place, "", &list(relaxed));
+    } else if new != old && (new.required || !old.required) {
+        told.add(Code::ParamNarrowed, GUILD, place, word(old.required), word(new.required));
+    }
+}
+
+fn claimed(claim: &Claim, old: Option<&Vector>, told: &mut Told) {
+    match claim {
+        Claim::Alias { what, name, like } => {
+            let (code, table) = match what {
+                Named::Tool => (Code::ToolAlias, "tools"),
+                Named::Role => (Code::RoleAlias, "roles"),
+            };
+            told.add(code, GUILD, child(table, name), "", &format!("{} for {}", shown(name), shown(like)));
+        }
+        // What it is stays untold.
+        Claim::Key { file, place } => {
+            told.add(Code::KeyQuoted, Spot::in_file(file), place.clone(), "", "a key");
+        }
+        Claim::HostPath { file, place, path } => {
+            let path = shown(path);
+            told.add(Code::HostPath, Spot::in_file(file), child(place, &path), "", &path);
+        }
+        Claim::Secret(name) => {
+            told.add(Code::SecretPassed, OPERATOR, child("secrets.pass", name.as_str()), "", name.as_str());
+        }
+        Claim::ModelKey(name) => {
+            told.add(Code::ModelKey, OPERATOR, "model.api_key_env".to_owned(), "", name.as_str());
+        }
+        Claim::Endpoint(url) => {
+            let before = before(old, |claim| match claim {
+                Claim::Endpoint(url) => Some(url),
+                _ => None,
+            });
+            told.add(Code::Endpoint, OPERATOR, "model.base_url".to_owned(), &before, &shown(url));
+        }
+        Claim::Rootfs(path) => {
+            let before = before(old, |claim| match claim {
+                Claim::Rootfs(path) => Some(path),
+                _ => None,
+            });
+            told.add(Code::Rootfs, OPERATOR, "isolation.rootfs".to_owned(), &before, &shown(path));
+        }
+    }
+}
+
+fn before<'a>(old: Option<&'a Vector>, of: impl Fn(&'a Claim) -> Option<&'a String>) -> String {
+    old.into_iter().flat_map(|old| &old.claims).find_map(of).map(|text| shown(text)).unwrap_or_default()
+}
+
+fn limit(key: &str, old: Bound, new: Bound, told: &mut Told) {
+    if old.stated || new.stated {
+        let own = guild_key(key).unwrap_or(key);
+        let codes = [Code::LimitRaised, Code::LimitRemoved, Code::LimitLowered];
+        bounded(codes, GUILD, format!("limits.{own}"), old, new, told);
+    } else {
+        let raised = if key.starts_with("budget.") { Code::BudgetRaised } else { Code::LimitRaised };
+        bounded([raised, Code::LimitRemoved, Code::LimitLowered], OPERATOR, key.to_owned(), old, new, told);
+    }
+}
+
+fn bounded(codes: [Code; 3], spot: Spot<'_>, place: String, old: Bound, new: Bound, told: &mut Told) {
+    let [raised, removed, lowered] = codes;
+    if new == old {
+        return;
+    }
+    let key = place.rsplit('.').next().unwrap_or_default().to_owned();
+    let (was, now) = (worded(&key, old.value), worded(&key, new.value));
+    if old.stated && !new.stated {
+        told.add(removed, spot, place, &was, &format!("the deployment's {now}"));
+    } else if new.value > old.value {
+        told.add(raised, spot, place, &was, &now);
+    } else {
+        told.add(lowered, spot, place, &was, &now);
+    }
+}
+
+fn commands(old: &Vector, new: &Vector, told: &mut Told) {
+    match (&old.allowed, &new.allowed) {
+        (Allowed::Only(_), Allowed::All) => {
+            told.add(Code::AllowDropped, OPERATOR, "shell.allow".to_owned(), "a list", "every command");
+        }
+        (Allowed::All, Allowed::Only(_)) => {
+            told.add(Code::CommandsNarrowed, OPERATOR, "shell.allow".to_owned(), "every command", "a list");
+        }
+        (Allowed::Only(before), Allowed::Only(now)) => {
+            for rule in now.beyond(before) {
+                told.add(Code::AllowGrown, OPERATOR, child("shell.allow", rule), "", rule);
+            }
+            for rule in before.beyond(now) {
+                told.add(Code::CommandsNarrowed, OPERATOR, child("shell.allow", rule), rule, "");
+            }
+        }
+        (Allowed::All, Allowed::All) => {}
+    }
+    for rule in old.denied.0.beyond(&new.denied.0) {
+        told.add(Code::DenyShrunk, OPERATOR, child("shell.deny", rule), rule, "");
+    }
+    for rule in new.denied.0.beyond(&old.denied.0) {
+        told.add(Code::CommandsNarrowed, OPERATOR, child("shell.deny", rule), "", rule);
+    }
+}
+
+fn behaviour(old: &Behaviour, new: &Behaviour, told: &mut Told) {
+    let Behaviour { name, entry, roles, tools, operator } = new;
+    if *name != old.name {
+        told.add(Code::Name, GUILD, "name".to_owned(), &old.name, name);
+    }
+    if *entry != old.entry {
+        told.add(Code::Entry, GUILD, "entry".to_owned(), &old.entry, entry);
+    }
+    for (name, role) in roles {
+        match old.roles.get(name) {
+            Some(before) => role_text(name, before, role, told),
+            None if role.tools.iter().all(|tool| tool == Tool::Finish.as_str()) => {
+                told.add(Code::RolePlain, Spot::of(name), format!("roles.{name}"), "", &list(&role.tools));
+            }
+            None => {}
+        }
+    }
+    for (name, role) in old.roles.iter().filter(|(name, _)| !roles.contains_key(*name)) {
+        told.add(Code::RoleRemoved, Spot::of(name), format!("roles.{name}"), &list(&role.tools), "");
+    }
+    for (name, tool) in tools {
+        match old.tools.get(name) {
+            Some(before) => tool_text(name, before, tool, told),
+            None => told.add(Code::OwnTools, GUILD, child("tools", name), "", &tool.module),
+        }
+    }
+    for (name, tool) in old.tools.iter().filter(|(name, _)| !tools.contains_key(*name)) {
+        told.add(Code::OwnTools, GUILD, child("tools", name), &tool.module, "");
+    }
+    for (key, value) in operator {
+        let before = old.operator.get(key).map(String::as_str).unwrap_or_default();
+        if before != value {
+            told.add(Code::Operator, OPERATOR, (*key).to_owned(), &shown(before), &shown(value));
+        }
+    }
+}
+
+fn role_text(name: &RoleName, old: &RoleText, new: &RoleText, told: &mut Told) {
+    let RoleText { path, digest, hidden, temperature, tools, agents } = new;
+    let spot = Spot::of(name);
+    let prompt = Spot { file: path, role: Some(name) };
+    let place = format!("roles.{name}.prompt");
+    if *digest != old.digest {
+        told.add(Code::Prompt, prompt, place.clone(), &old.digest, digest);
+    }
+    if *hidden && (!old.hidden || *digest != old.digest) {
+        told.add(Code::Hidden, prompt, place.clone(), "", "hidden characters");
+    }
+    if *path != old.path {
+        told.add(Code::Moved, spot, place, &shown(&old.path), &shown(path));
+    }
+    if temperature.to_bits() != old.temperature.to_bits() {
+        let place = format!("roles.{name}.generation.temperature");
+        told.add(Code::Generation, spot, place, &old.temperature.to_string(), &temperature.to_string());
+    }
+    for tool in old.tools.iter().filter(|tool| !tools.contains(tool)) {
+        told.add(Code::ToolRemoved, spot, child(&format!("roles.{name}.tools"), tool), tool, "");
+    }
+    // What gives no power has no finding in the vector.
+    for tool in tools.iter().filter(|tool| !old.tools.contains(tool)) {
+        let covered = tool == Tool::Finish.as_str()
+            || (tool == Tool::RunCommand.as_str()
+                && old.tools.iter().any(|had| had == Tool::RunShell.as_str()));
+        if covered {
+            told.add(Code::ToolCovered, spot, child(&format!("roles.{name}.tools"), tool), "", tool);
+        }
+    }
+    let set = |list: &[String]| list.iter().cloned().collect::<BTreeSet<String>>();
+    if set(agents) != set(&old.agents) {
+        told.add(Code::Agents, spot, format!("roles.{name}.agents"), &list(&old.agents), &list(agents));
+    }
+}
+
+fn tool_text(name: &str, old: &ToolText, new: &ToolText, told: &mut Told) {
+    let ToolText { manifest, path, module, hidden, texts } = new;
+    let table = child("tools", name);
+    let spot = Spot::in_file(manifest);
+    for place in texts.keys().chain(old.texts.keys()).collect::<BTreeSet<&String>>() {
+        let said = |tool: &ToolText| tool.texts.get(place).map(|text| shown(text)).unwrap_or_default();
+        if texts.get(place) != old.texts.get(place) {
+            let place = match place.as_str() {
+                "" => format!("{table}.manifest.description"),
+                place => format!("{}.description", child(&format!("{table}.manifest.parameters"), place)),
+            };
+            told.add(Code::Description, spot, place, &said(old), &said(new));
+        }
+    }
+    if *hidden && !old.hidden {
+        told.add(Code::Hidden, spot, format!("{table}.manifest"), "", "hidden characters");
+    }
+    for (key, now, was) in [("manifest", manifest, &old.manifest), ("module", path, &old.path)] {
+        if now != was {
+            told.add(Code::Moved, GUILD, format!("{table}.{key}"), &shown(was), &shown(now));
+        }
+    }
+    if *module != old.module {
+        told.add(Code::OwnTools, GUILD, table, &old.module, module);
+    }
+}

@@ -1,0 +1,149 @@
+//! What a role holds, and what it reaches through the roles that it may start.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::{Power, RoleGrant, RoleName, Tool};
+
+/// A tool's name; a Guild of many roles says each of them often.
+pub(super) type Name = Arc<str>;
+
+/// What a role can do, itself and by reach.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Reach {
+    /// Tools of its own list that give a power.
+    pub(super) tools: BTreeSet<Name>,
+    /// Those, and those of every role that it can have started.
+    pub(super) reach: BTreeSet<Name>,
+    /// It may have read what somebody else wrote, and something that it reaches runs programs.
+    pub(super) untrusted_exec: bool,
+    /// The same with something that reaches the network.
+    pub(super) untrusted_network: bool,
+}
+
+/// What a name can do, for the closure.
+#[derive(Clone, Copy, Default)]
+struct Does {
+    reads: bool,
+    runs: bool,
+    connects: bool,
+}
+
+/// Every role with what it reaches; `network` says whether any destination is open at all.
+pub(super) fn of(roles: &BTreeMap<RoleName, RoleGrant>, network: bool) -> BTreeMap<RoleName, Reach> {
+    let names: Vec<&RoleName> = roles.keys().collect();
+    let number: BTreeMap<&RoleName, usize> = names.iter().enumerate().map(|(n, name)| (*name, n)).collect();
+    let mut interned: BTreeMap<String, Name> = BTreeMap::new();
+    let held: Vec<(BTreeSet<Name>, Does)> =
+        roles.values().map(|role| held(role, network, &mut interned)).collect();
+    let edges: Vec<Vec<usize>> = roles
+        .values()
+        .map(|role| role.agents.iter().filter_map(|agent| number.get(agent).copied()).collect())
+        .collect();
+    let untrusted = untrusted(&edges, held.iter().map(|(_, does)| does.reads).collect());
+    let mut found = BTreeMap::new();
+    for (n, name) in names.into_iter().enumerate() {
+        let (mut reach, mut does) = (BTreeSet::new(), Does::default());
+        for other in started(&edges, n) {
+            let Some((tools, theirs)) = held.get(other) else { continue };
+            reach.extend(tools.iter().cloned());
+            does.runs |= theirs.runs;
+            does.connects |= theirs.connects;
+        }
+        let tools = held.get(n).map(|(tools, _)| tools.clone()).unwrap_or_default();
+        let reads = untrusted.get(n).is_some_and(|reads| *reads);
+        found.insert(
+            name.clone(),
+            Reach {
+                tools,
+                reach,
+                untrusted_exec: reads && does.runs,
+                untrusted_network: reads && does.connects,
+            },
+        );
+    }
+    found
+}
+
+/// The powers of one role's own list. A shell does whatever an argument vector does, so who has the one has both:
+/// from text to vector is narrower, the other way is wider.
+fn held(role: &RoleGrant, network: bool, interned: &mut BTreeMap<String, Name>) -> (BTreeSet<Name>, Does) {
+    let mut name =
+        |text: &str| Arc::clone(interned.entry(text.to_owned()).or_insert_with(|| Arc::from(text)));
+    let (mut tools, mut does) = (BTreeSet::new(), Does::default());
+    for tool in &role.tools {
+        match tool.power() {
+            // What a program prints is as foreign as a file.
+            Power::Execute => {
+                does.runs = true;
+                does.reads = true;
+                does.connects |= network;
+            }
+            Power::Read => does.reads = true,
+            Power::Write | Power::Delegate | Power::None => {}
+        }
+        match tool {
+            // It ends the role, and that is all.
+            Tool::Finish => {}
+            Tool::RunShell => {
+                tools.insert(name(Tool::RunShell.as_str()));
+                tools.insert(name(Tool::RunCommand.as_str()));
+            }
+            Tool::RunCommand
+            | Tool::ReadFile
+            | Tool::WriteFile
+            | Tool::EditFile
+            | Tool::ApplyPatch
+            | Tool::ListDir
+            | Tool::Glob
+            | Tool::Search
+            | Tool::ReadArtifact
+            | Tool::Agent => {
+                tools.insert(name(tool.as_str()));
+            }
+        }
+    }
+    for own in &role.own_tools {
+        // A module works on the workspace and says what it likes; it starts nothing.
+        does.reads = true;
+        tools.insert(name(own));
+    }
+    (tools, does)
+}
+
+/// Roles that `from` can have started, by whatever way, itself among them.
+fn started(edges: &[Vec<usize>], from: usize) -> Vec<usize> {
+    let mut seen = vec![false; edges.len()];
+    let mut left = vec![from];
+    let mut found = Vec::new();
+    while let Some(role) = left.pop() {
+        if seen.get_mut(role).is_none_or(|seen| std::mem::replace(seen, true)) {
+            continue;
+        }
+        found.push(role);
+        left.extend(edges.get(role).into_iter().flatten().copied());
+    }
+    found
+}
+
+/// Roles that may have before them what somebody else wrote: they read it, or were told by a role that did. A task
+/// goes to the role that is started, its result back.
+fn untrusted(edges: &[Vec<usize>], reads: Vec<bool>) -> Vec<bool> {
+    let mut both: Vec<Vec<usize>> = edges.to_vec();
+    for (from, to) in edges.iter().enumerate() {
+        for role in to {
+            if let Some(back) = both.get_mut(*role) {
+                back.push(from);
+            }
+        }
+    }
+    let mut told = vec![false; reads.len()];
+    let mut left: Vec<usize> = (0..reads.len()).filter(|n| reads.get(*n) == Some(&true)).collect();
+    while let Some(role) = left.pop() {
+        if told.get_mut(role).is_none_or(|told| std::mem::replace(told, true)) {
+            continue;
+        }
+        left.extend(both.get(role).into_iter().flatten().copied());
+    }
+    told
+}

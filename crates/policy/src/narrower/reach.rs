@@ -38,7 +38,12 @@ pub(super) fn of(roles: &BTreeMap<RoleName, RoleGrant>, network: bool) -> BTreeM
         roles.values().map(|role| held(role, network, &mut interned)).collect();
     let edges: Vec<Vec<usize>> = roles
         .values()
-        .map(|role| role.agents.iter().filter_map(|agent| number.get(agent).copied()).collect())
+        .map(|role| {
+            // The list starts nobody: the tool does.
+            let starts = role.tools.contains(&Tool::Agent);
+            let agents = role.agents.iter().filter(|_| starts);
+            agents.filter_map(|agent| number.get(agent).copied()).collect()
+        })
         .collect();
     let untrusted = untrusted(&edges, held.iter().map(|(_, does)| does.reads).collect());
     let mut found = BTreeMap::new();

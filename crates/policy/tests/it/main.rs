@@ -8,6 +8,7 @@ mod deployment;
 mod document;
 mod grant;
 mod guild;
+mod narrower;
 mod schema;
 mod shape;
 

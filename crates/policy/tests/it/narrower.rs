@@ -1,0 +1,520 @@
+//! The order of the gate: its laws over many random Guilds, and that findings and order say the same.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use policy::narrower::{
+    Capability, Code, Finding, GuildFiles, PromptText, Review, Severity, ToolFiles, compare, inspect,
+};
+use policy::{
+    Date, Deployment, EnvName, Generation, Guild, GuildPath, HostRule, OwnTool, Role, RoleName, Rootfs,
+    Surroundings, Tier, TierChoice, Tool, Waivers,
+};
+use serde_json::{Value, json};
+
+/// Pairs and triples looked at by each law.
+const ROUNDS: u64 = 1500;
+
+/// Numbers that are the same every time.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, most: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 >> 33).expect("31 bits") % most
+    }
+
+    fn one<T: Copy>(&mut self, of: &[T]) -> T {
+        of[self.below(of.len())]
+    }
+}
+
+#[derive(Clone)]
+struct Subject {
+    deployment: Deployment,
+    guild: Guild,
+    files: GuildFiles,
+}
+
+impl Subject {
+    fn base() -> Subject {
+        let guild = Guild {
+            name: "base".to_owned(),
+            entry: role("a"),
+            roles: BTreeMap::new(),
+            tools: BTreeMap::new(),
+            timeout: None,
+            limits: BTreeMap::new(),
+            network: Vec::new(),
+        };
+        let mut base = Subject { deployment: Deployment::default(), guild, files: GuildFiles::default() };
+        for name in ["a", "b", "c"] {
+            base.guild.roles.insert(role(name), plain(name));
+        }
+        for name in ["count", "lint"] {
+            let tool = OwnTool { manifest: path("t.json"), module: path("t.wasm") };
+            base.guild.tools.insert(name.to_owned(), tool);
+        }
+        if let Some(a) = base.guild.roles.get_mut(&role("a")) {
+            a.tools.push(Tool::RunCommand);
+            a.own_tools = vec!["count".to_owned(), "lint".to_owned()];
+        }
+        base
+    }
+
+    fn capability(&self) -> Capability {
+        Capability::of(&self.deployment, &self.guild, &self.files)
+    }
+}
+
+fn role(name: &str) -> RoleName {
+    RoleName::new(name).expect("a name")
+}
+
+fn path(text: &str) -> GuildPath {
+    GuildPath::new(text).expect("a path")
+}
+
+fn plain(name: &str) -> Role {
+    Role {
+        prompt: path(&format!("prompts/{name}.md")),
+        tools: vec![Tool::Finish],
+        own_tools: Vec::new(),
+        agents: Vec::new(),
+        tool_calls: None,
+        tokens: None,
+        steps: None,
+        generation: Generation::default(),
+    }
+}
+
+fn toggle<T: PartialEq + Clone>(list: &mut Vec<T>, item: &T) {
+    match list.iter().position(|there| there == item) {
+        Some(at) => {
+            list.remove(at);
+        }
+        None => list.push(item.clone()),
+    }
+}
+
+const NAMES: [&str; 5] = ["a", "b", "c", "alpha", "a1pha"];
+const OWN: [&str; 4] = ["count", "c0unt", "run_shel1", "lint"];
+const TEXTS: [&str; 5] = [
+    "",
+    "plain",
+    "read /home/ann/notes",
+    "the key is sk-abcdefghijklmnop",
+    "see /etc/hosts and /home/ann/notes",
+];
+const HOSTS: [&str; 4] = ["a.example.com:443", "*.example.com:443", "b.example.com:443", "other.example:80"];
+
+/// Kinds of change: each touches one part.
+const CHANGES: usize = 27;
+
+/// One change of one part, up or down.
+fn change(s: &mut Subject, kind: usize, dice: &mut Dice) {
+    let name = role(dice.one(&NAMES));
+    let own = dice.one(&OWN).to_owned();
+    let small = 1 + u64::try_from(dice.below(3)).expect("small");
+    let count = u32::try_from(small).expect("small");
+    let maybe = dice.below(2) == 0;
+    let Subject { deployment: d, guild, files } = s;
+    let some_role = |guild: &mut Guild, change: &mut dyn FnMut(&mut Role)| {
+        if let Some(role) = guild.roles.get_mut(&name) {
+            change(role);
+        }
+    };
+    match kind {
+        0..=3 => {
+            let tool = dice.one(&Tool::ALL);
+            some_role(guild, &mut |role| toggle(&mut role.tools, &tool));
+        }
+        4 => {
+            let other = role(dice.one(&NAMES));
+            some_role(guild, &mut |role| toggle(&mut role.agents, &other));
+        }
+        5 => guild.entry = name,
+        6 => {
+            if guild.roles.remove(&name).is_none() {
+                guild.roles.insert(name, plain("x"));
+            }
+        }
+        7 => {
+            let tool = OwnTool { manifest: path("t.json"), module: path("t.wasm") };
+            guild.tools.insert(own.clone(), tool);
+            some_role(guild, &mut |role| toggle(&mut role.own_tools, &own));
+        }
+        8 => {
+            let tool = files.tools.entry(own).or_default();
+            tool.module = format!("{small}");
+        }
+        9 => {
+            let schemas = [
+                json!({"properties": {"x": {"type": "integer"}}}),
+                json!({"properties": {"x": {"type": "number"}}}),
+                json!({"properties": {"x": {"type": "integer", "minimum": 1}}, "required": ["x"]}),
+                json!({"properties": {"x": {"type": "integer", "enum": [1]}, "y": {"type": "string"}}}),
+                json!({"properties": {"x": {"type": "string", "maxLength": 4}}}),
+                json!({"properties": {"x": {"type": "string", "pattern": "z"}}}),
+                json!({"properties": {}, "additionalProperties": true}),
+                json!({"properties": {"x": {"type": "array", "items": {"type": "integer", "maximum": 4.5}}}}),
+            ];
+            files.tools.entry(own).or_default().schema = schemas[dice.below(schemas.len())].clone();
+        }
+        10 => {
+            let text = dice.one(&TEXTS).to_owned();
+            let prompt = PromptText { digest: text.clone(), text, hidden: false };
+            files.prompts.insert(name, prompt);
+        }
+        11 => guild.timeout = maybe.then_some(Duration::from_secs(20 * small)),
+        12 => {
+            let key = dice.one(&["memory", "call_memory", "wall", "processes", "files", "output"]);
+            if maybe {
+                guild.limits.insert(key.to_owned(), small * 1000);
+            } else {
+                guild.limits.remove(key);
+            }
+        }
+        13 => some_role(guild, &mut |role| role.tool_calls = maybe.then_some(count)),
+        14 => some_role(guild, &mut |role| role.tokens = maybe.then_some(small)),
+        15 => some_role(guild, &mut |role| role.generation.max_tokens = count),
+        16 => toggle(&mut guild.network, &HostRule::parse(dice.one(&HOSTS)).expect("a rule")),
+        17 => toggle(&mut d.network, &HostRule::parse(dice.one(&HOSTS)).expect("a rule")),
+        18 => {
+            let rule = dice.one(&["git", "git push", "ls", "git push origin"]).to_owned();
+            toggle(if maybe { &mut d.shell.allow } else { &mut d.shell.deny }, &rule);
+        }
+        19 => d.shell.enabled = maybe,
+        20 => d.isolation.floor = dice.one(&[Tier::Confined, Tier::Namespace, Tier::Gvisor, Tier::Microvm]),
+        21 => {
+            d.isolation.tier =
+                dice.one(&[TierChoice::Auto, TierChoice::Confined, TierChoice::Wasm, TierChoice::Microvm]);
+        }
+        22 => {
+            d.isolation.surroundings =
+                dice.one(&[Surroundings::None, Surroundings::Gvisor, Surroundings::Microvm]);
+        }
+        23 => {
+            d.isolation.rootfs =
+                if maybe { Rootfs::Host } else { Rootfs::Folder(format!("./{small}").into()) }
+        }
+        24 => toggle(&mut d.secrets, &EnvName::new(dice.one(&["A", "B"])).expect("a name")),
+        25 => {
+            d.model.base_url = format!("http://127.0.0.1:{small}/v1");
+            d.model.api_key_env = maybe.then(|| EnvName::new("KEY").expect("a name"));
+        }
+        _ => match small {
+            1 => d.limits.memory = 1000 * small,
+            2 => d.budget.repeats = count + u32::from(maybe),
+            _ => d.call.memory = maybe.then_some(small),
+        },
+    }
+}
+
+/// A Guild some steps away from `from`.
+fn near(from: &Subject, most: usize, dice: &mut Dice) -> Subject {
+    let mut subject = from.clone();
+    for _ in 0..=dice.below(most) {
+        // Manifests and tools have the most ways to differ.
+        let kind = match dice.below(CHANGES + 8) {
+            kind if kind < CHANGES => kind,
+            kind if kind < CHANGES + 5 => 9,
+            _ => 0,
+        };
+        change(&mut subject, kind, dice);
+    }
+    subject
+}
+
+fn wider(old: &Capability, new: &Capability) -> Vec<Finding> {
+    let mut found = compare(old, new);
+    found.retain(|finding| finding.severity == Severity::Wider);
+    found
+}
+
+fn codes(findings: &[Finding]) -> Vec<Code> {
+    findings.iter().map(|finding| finding.code).collect()
+}
+
+#[test]
+fn r61_findings_and_order_say_the_same() {
+    let mut dice = Dice(7);
+    let (mut within, mut beyond) = (0, 0);
+    let mut seen = BTreeSet::new();
+    for round in 0..ROUNDS * 2 {
+        // By turns a few changes of any parts, and of one part alone.
+        let (old, new) = if round % 2 == 0 {
+            let old = near(&Subject::base(), 30, &mut dice);
+            let new = near(&old, 4, &mut dice);
+            (old, new)
+        } else {
+            let kind = usize::try_from(round / 2).expect("small") % CHANGES;
+            let mut old = Subject::base();
+            for _ in 0..dice.below(6) {
+                change(&mut old, kind, &mut dice);
+            }
+            let mut new = old.clone();
+            for _ in 0..=dice.below(2) {
+                change(&mut new, kind, &mut dice);
+            }
+            (old, new)
+        };
+        let (old, new) = (old.capability(), new.capability());
+        let found = wider(&old, &new);
+        assert_eq!(found.is_empty(), new.within(&old), "{found:#?}\n{old:#?}\n{new:#?}");
+        if found.is_empty() {
+            within += 1;
+        } else {
+            beyond += 1;
+        }
+        seen.extend(codes(&found));
+    }
+    assert!(within > 100 && beyond > 100, "{within} {beyond}");
+    // Every part was moved, or the law was held where nothing happened.
+    let elsewhere = [Code::Exceeds, Code::TooMany];
+    let wanted = Code::ALL.into_iter().filter(|c| c.severity() == Severity::Wider && !elsewhere.contains(c));
+    let missed: Vec<Code> = wanted.filter(|code| !seen.contains(code)).collect();
+    assert_eq!(missed, []);
+}
+
+#[test]
+fn the_order_is_reflexive() {
+    let mut dice = Dice(11);
+    for _ in 0..ROUNDS {
+        let one = near(&Subject::base(), 40, &mut dice).capability();
+        assert!(one.within(&one) && compare(&one, &one).is_empty());
+    }
+}
+
+#[test]
+fn the_order_is_transitive() {
+    let mut dice = Dice(13);
+    let mut chains = 0;
+    for _ in 0..ROUNDS {
+        let a = near(&Subject::base(), 30, &mut dice);
+        let b = near(&a, 3, &mut dice);
+        let c = near(&b, 3, &mut dice);
+        let all = [a.capability(), b.capability(), c.capability()];
+        for (x, y, z) in [(0, 1, 2), (2, 1, 0), (0, 2, 1), (1, 0, 2)] {
+            if all[x].within(&all[y]) && all[y].within(&all[z]) {
+                chains += 1;
+                assert!(all[x].within(&all[z]), "{all:#?}");
+            }
+        }
+    }
+    assert!(chains > 200, "{chains}");
+}
+
+#[test]
+fn the_order_is_antisymmetric_up_to_what_can_be_done() {
+    let mut dice = Dice(17);
+    let mut both = 0;
+    for _ in 0..ROUNDS {
+        let a = near(&Subject::base(), 30, &mut dice);
+        let b = near(&a, 2, &mut dice);
+        let (a, b) = (a.capability(), b.capability());
+        if a.within(&b) && b.within(&a) {
+            both += 1;
+            assert!(a.can_the_same(&b), "{a:#?}\n{b:#?}");
+        }
+    }
+    assert!(both > 50, "{both}");
+}
+
+#[test]
+fn what_both_can_do_is_within_both() {
+    let mut dice = Dice(19);
+    for _ in 0..ROUNDS {
+        let a = near(&Subject::base(), 30, &mut dice).capability();
+        let b = near(&Subject::base(), 30, &mut dice).capability();
+        let met = a.meet(&b);
+        assert!(met.within(&a) && met.within(&b), "{a:#?}\n{b:#?}\n{met:#?}");
+        assert!(met.can_the_same(&met.meet(&b)));
+        if a.within(&b) {
+            assert!(a.can_the_same(&a.meet(&b)), "{a:#?}\n{b:#?}\n{met:#?}");
+        }
+    }
+}
+
+/// A role that holds these.
+fn with(tools: &[Tool]) -> Subject {
+    let mut subject = Subject::base();
+    subject.guild.tools.clear();
+    subject.guild.roles.insert(role("a"), plain("a"));
+    subject.guild.roles.get_mut(&role("a")).expect("it is there").tools = tools.to_vec();
+    subject
+}
+
+#[test]
+fn from_text_to_vectors_is_narrower_and_back_is_its_own_finding() {
+    let (text, argv) = (with(&[Tool::RunShell]).capability(), with(&[Tool::RunCommand]).capability());
+    assert!(argv.within(&text));
+    assert_eq!(codes(&wider(&argv, &text)), [Code::ShellForm]);
+    let none = with(&[]).capability();
+    assert_eq!(codes(&wider(&none, &text)), [Code::RoleAdded, Code::ToolAdded, Code::UntrustedExec]);
+}
+
+#[test]
+fn r25_a_role_that_may_start_a_stronger_one_holds_what_that_one_holds() {
+    let mut old = with(&[Tool::ReadFile, Tool::Agent]);
+    old.guild.roles.get_mut(&role("b")).expect("it is there").tools = vec![Tool::RunShell];
+    let mut new = old.clone();
+    new.guild.roles.get_mut(&role("a")).expect("it is there").agents = vec![role("b")];
+    let found = wider(&old.capability(), &new.capability());
+    assert_eq!(codes(&found), [Code::Reach, Code::UntrustedExec], "{found:#?}");
+    assert_eq!(found[0].place, "roles.a.reach.run_shell");
+    // Through one that is between, and round in a circle.
+    let mut far = old.clone();
+    far.guild.roles.get_mut(&role("a")).expect("it is there").agents = vec![role("c"), role("a")];
+    let between = far.guild.roles.get_mut(&role("c")).expect("it is there");
+    (between.tools, between.agents) = (vec![Tool::Agent], vec![role("b"), role("a")]);
+    assert!(codes(&wider(&old.capability(), &far.capability())).contains(&Code::Reach));
+}
+
+#[test]
+fn r58_a_key_that_was_there_before_is_refused_all_the_same_and_never_waived() {
+    let mut subject = with(&[Tool::ReadFile]);
+    let text = "use sk-abcdefghijklmnop".to_owned();
+    let prompt = PromptText { digest: text.clone(), text, hidden: false };
+    subject.files.prompts.insert(role("a"), prompt);
+    let guild = subject.capability();
+    assert!(compare(&guild, &guild).is_empty());
+    let review = Review::of(&guild, &guild, Vec::new(), &Waivers::default());
+    assert!(review.refused && review.findings.len() == 1);
+    let told = serde_json::to_string(&review).expect("JSON");
+    assert!(!told.contains("abcdefgh"), "{told}");
+}
+
+#[test]
+fn w14_a_description_is_told_as_behaviour() {
+    let mut old = with(&[Tool::ReadFile]);
+    old.guild
+        .tools
+        .insert("lint".to_owned(), OwnTool { manifest: path("lint.json"), module: path("lint.wasm") });
+    let tool = |text: &str, inner: &str| ToolFiles {
+        description: text.to_owned(),
+        schema: json!({"properties": {"x": {"type": "string", "description": inner}}}),
+        module: "1".to_owned(),
+        hidden: false,
+    };
+    let mut new = old.clone();
+    old.files.tools.insert("lint".to_owned(), tool("one", "a"));
+    new.files.tools.insert("lint".to_owned(), tool("two", "b"));
+    let found = compare(&old.capability(), &new.capability());
+    assert_eq!(codes(&found), [Code::Description, Code::Description], "{found:#?}");
+    assert_eq!(found[0].place, "tools.lint.manifest.description");
+    assert!(found.iter().all(|f| f.severity == Severity::BehaviourOnly));
+}
+
+#[test]
+fn what_is_wider_is_not_lost_behind_what_is_not() {
+    let (mut old, mut new) = (Subject::base(), Subject::base());
+    for n in 0..1500 {
+        let name = role(&format!("r{n}"));
+        let mut with = plain("x");
+        with.tools = vec![Tool::ReadFile];
+        old.guild.roles.insert(name.clone(), with.clone());
+        with.tools = vec![Tool::ReadFile, Tool::WriteFile];
+        new.guild.roles.insert(name, with);
+    }
+    let found = compare(&old.capability(), &new.capability());
+    assert_eq!((found.len(), found.last().map(|f| f.code)), (1000, Some(Code::TooMany)));
+}
+
+#[test]
+fn many_roles_that_start_each_other_are_closed_in_time() {
+    let mut subject = Subject::base();
+    for n in 0..1000 {
+        let mut one = plain("x");
+        one.tools = vec![Tool::Agent, Tool::RunShell];
+        one.agents = (0..20).map(|k| role(&format!("r{}", (n * 7 + k * 131) % 1000))).collect();
+        subject.guild.roles.insert(role(&format!("r{n}")), one);
+    }
+    let began = std::time::Instant::now();
+    let one = subject.capability();
+    assert!(one.within(&one));
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+}
+
+fn today() -> Date {
+    Date::parse("2026-06-15").expect("a day")
+}
+
+fn waiver(more: &str) -> String {
+    format!(
+        "[[waiver]]\nfinding = \"W-TOOL-ADDED\"\nplace = \"roles.a.tools.write_file\"\nreason = \"it is meant\"\n{more}"
+    )
+}
+
+#[test]
+fn r61_a_waiver_names_one_finding_and_is_shown() {
+    let (old, new) = (with(&[Tool::ReadFile]), with(&[Tool::ReadFile, Tool::WriteFile]));
+    let (old, new) = (old.capability(), new.capability());
+    let none = Review::of(&old, &new, Vec::new(), &Waivers::default());
+    assert!(none.refused);
+    for expires in ["2026-12-31", "\"2026-06-15\""] {
+        let text = waiver(&format!("expires = {expires}\n"));
+        let waivers = Waivers::parse("foundry.toml", &text, today()).expect("sound");
+        let review = Review::of(&old, &new, Vec::new(), &waivers);
+        assert!(!review.refused && review.unused.is_empty());
+        let waived = review.findings[0].waived.as_ref().expect("it is waived");
+        assert_eq!(waived.reason, "it is meant");
+        let other =
+            Review::of(&old, &with(&[Tool::ReadFile, Tool::EditFile]).capability(), Vec::new(), &waivers);
+        assert!(other.refused && other.unused.len() == 1);
+    }
+    let pinned = waiver("now = \"other\"\nexpires = 2026-12-31\n");
+    let pinned = Waivers::parse("foundry.toml", &pinned, today()).expect("sound");
+    assert!(Review::of(&old, &new, Vec::new(), &pinned).refused);
+}
+
+#[test]
+fn a_waiver_that_is_over_unknown_or_of_a_key_is_a_fault() {
+    let faults = |text: &str| Waivers::parse("foundry.toml", text, today()).expect_err(text).to_string();
+    assert!(faults(&waiver("expires = 2026-06-14\n")).contains("has passed"));
+    assert!(faults(&waiver("")).contains("is missing"));
+    assert!(
+        faults(&waiver("expires = 2026-02-30\n")).contains("day")
+            || faults(&waiver("expires = 2026-02-30\n")).contains("date")
+    );
+    assert!(faults(&waiver("expires = \"soon\"\n")).contains("is not a day"));
+    assert!(faults(&waiver("expires = 2026-12-31T00:00:00Z\n")).contains("is a date"));
+    let other = |code: &str| waiver("expires = 2026-12-31\n").replace("W-TOOL-ADDED", code);
+    assert!(faults(&other("W-TOOL-ADED")).contains("did you mean `W-TOOL-ADDED`?"));
+    assert!(faults(&other("W-KEY-QUOTED")).contains("waived"));
+    assert!(faults(&other("B-PROMPT")).contains("waived"));
+    let twice = waiver("expires = 2026-12-31\n").repeat(2);
+    assert!(faults(&twice).contains("already"));
+    assert!(faults(&waiver("expires = 2026-12-31\nwho = \"me\"\n")).contains("no key `who`"));
+    assert!(
+        faults(&waiver("expires = 2026-12-31\n").replace("\"it is meant\"", "2026-01-01"))
+            .contains("is a date")
+    );
+    assert_eq!(Waivers::parse("foundry.toml", "", today()), Ok(Waivers::default()));
+}
+
+#[test]
+fn one_guild_alone_is_told_what_looks_like_something_else() {
+    let mut subject = with(&[Tool::ReadFile]);
+    for name in ["run_shel1", "lint", "l1nt"] {
+        let tool = OwnTool { manifest: path("t.json"), module: path("t.wasm") };
+        subject.guild.tools.insert(name.to_owned(), tool);
+    }
+    subject.guild.roles.insert(role("A"), plain("x"));
+    assert_eq!(codes(&inspect(&subject.capability())), [Code::ToolAlias, Code::ToolAlias, Code::RoleAlias]);
+}
+
+/// The names are part of waivers and of other people's filters.
+#[test]
+fn every_code_has_its_own_name_a_rule_and_a_remedy_where_it_is_refused() {
+    let mut seen = BTreeSet::new();
+    for code in Code::ALL {
+        assert!(seen.insert(code.as_str()) && !code.rule().is_empty(), "{code}");
+        assert_eq!(code.remedy().is_empty(), code.severity() != Severity::Wider, "{code}");
+        assert_eq!(code.as_str().parse(), Ok(code));
+    }
+    let as_value = serde_json::to_value(Code::ToolAdded).expect("JSON");
+    assert_eq!(as_value, Value::String("W-TOOL-ADDED".to_owned()));
+}

@@ -1,6 +1,7 @@
 //! Reads a Guild folder: every byte beneath it, none through a link.
 
 mod own_tool;
+mod prompt_diff;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,9 +11,14 @@ use policy::{Code, Deployment, Fault, Faults, Guild, RoleName};
 use sha2::{Digest, Sha256};
 
 pub use own_tool::OwnTool;
+pub use prompt_diff::prompt_diff;
 
-/// Bytes a file of a Guild may have.
-const MAX_BYTES: u64 = 64 * 1024;
+/// Bytes that `guild.toml` may have.
+const MAX_MANIFEST: u64 = 1 << 20;
+/// Bytes that a prompt, or the manifest of a tool, may have.
+const MAX_TEXT: u64 = 64 * 1024;
+/// Bytes that all prompts of a Guild may have together, and all manifests of its tools: the executor holds them.
+const MAX_TEXTS: u64 = 4 << 20;
 /// The manifest's name.
 const MANIFEST: &str = "guild.toml";
 
@@ -21,6 +27,8 @@ const MANIFEST: &str = "guild.toml";
 pub struct LoadedGuild {
     /// The checked manifest.
     pub guild: Guild,
+    /// Its text.
+    pub text: String,
     /// The prompt of each role.
     pub prompts: BTreeMap<RoleName, String>,
     /// Tools of its own, by name.
@@ -35,7 +43,7 @@ pub struct LoadedGuild {
 /// Every fault of the manifest, or every prompt that cannot be read; files are named as the caller named `dir`.
 pub fn load(dir: &Path) -> Result<LoadedGuild, Faults> {
     let file = dir.join(MANIFEST).display().to_string();
-    let manifest = match read(dir, MANIFEST, &file, "") {
+    let manifest = match read(dir, MANIFEST, MAX_MANIFEST, &file, "") {
         Ok(text) => text,
         Err(fault) => return Err(only(*fault)),
     };
@@ -49,22 +57,26 @@ pub fn load(dir: &Path) -> Result<LoadedGuild, Faults> {
     };
     feed(MANIFEST, manifest.as_bytes());
     let (mut prompts, mut found) = (BTreeMap::new(), Vec::new());
+    let mut left = MAX_TEXTS;
     for (name, role) in &guild.roles {
         let rel = role.prompt.as_str();
         let shown = dir.join(rel).display().to_string();
-        match read(dir, rel, &shown, &format!("roles.{name}.prompt")) {
+        match read(dir, rel, left.min(MAX_TEXT), &shown, &format!("roles.{name}.prompt")) {
             Ok(text) => {
+                left = left.saturating_sub(text.len() as u64);
                 feed(rel, text.as_bytes());
                 prompts.insert(name.clone(), text);
             }
             Err(fault) => found.push(*fault),
         }
     }
-    let (mut tools, mut left) = (BTreeMap::new(), own_tool::MAX_MODULES);
+    let mut tools = BTreeMap::new();
+    let mut left = own_tool::Room { manifests: MAX_TEXTS, modules: own_tool::MAX_MODULES };
     for (name, written) in &guild.tools {
-        match own_tool::read(dir, name, written, left) {
+        match own_tool::read(dir, name, written, &left) {
             Ok((tool, text)) => {
-                left = left.saturating_sub(tool.module.bytes().len() as u64);
+                left.manifests = left.manifests.saturating_sub(text.len() as u64);
+                left.modules = left.modules.saturating_sub(tool.module.bytes().len() as u64);
                 feed(written.manifest.as_str(), text.as_bytes());
                 feed(written.module.as_str(), tool.module.bytes());
                 tools.insert(name.clone(), tool);
@@ -73,7 +85,7 @@ pub fn load(dir: &Path) -> Result<LoadedGuild, Faults> {
         }
     }
     let digest = digest.finalize().iter().map(|b| format!("{b:02x}")).collect();
-    Faults::or(found, LoadedGuild { guild, prompts, tools, digest })
+    Faults::or(found, LoadedGuild { guild, text: manifest, prompts, tools, digest })
 }
 
 impl LoadedGuild {
@@ -113,8 +125,8 @@ fn has_hidden(text: &str) -> bool {
     runs::marked(text.as_bytes()) != text
 }
 
-fn read(dir: &Path, rel: &str, file: &str, key: &str) -> Result<String, Box<Fault>> {
-    let bytes = read_bytes(dir, rel, MAX_BYTES, file, key)?;
+fn read(dir: &Path, rel: &str, most: u64, file: &str, key: &str) -> Result<String, Box<Fault>> {
+    let bytes = read_bytes(dir, rel, most, file, key)?;
     String::from_utf8(bytes).map_err(|e| {
         let at = e.utf8_error().valid_up_to();
         let message = format!("the file is not UTF-8 (byte {at})");

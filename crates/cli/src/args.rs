@@ -168,8 +168,12 @@ pub(crate) struct Prove {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Guild {
-    /// Check a Guild against the deployment and say what it would be granted.
-    Check {
+    /// Check a Guild against the deployment, and say what it would be granted and what a reviewer should see.
+    Check(GuildCheck),
+    /// Compare two Guilds, an old and a new one: exit 3 where the new one is wider.
+    Diff(GuildDiff),
+    /// What a Guild can do: each role's tools, what it reaches through other roles, and every bound.
+    Show {
         /// The Guild's folder.
         guild: PathBuf,
         #[command(flatten)]
@@ -178,6 +182,45 @@ pub(crate) enum Guild {
         #[arg(long)]
         json: bool,
     },
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct GuildCheck {
+    /// The Guild's folder.
+    pub(crate) guild: PathBuf,
+    #[command(flatten)]
+    pub(crate) deploy: Deploy,
+    #[command(flatten)]
+    pub(crate) report: Reported,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct GuildDiff {
+    /// The folder of the Guild that was there.
+    pub(crate) old: PathBuf,
+    /// The folder of the Guild that is to come.
+    pub(crate) new: PathBuf,
+    #[command(flatten)]
+    pub(crate) deploy: Deploy,
+    /// The deployment of the old Guild, where it is another one [default: the same]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) old_config: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) report: Reported,
+}
+
+/// How findings are told, and which of them are meant.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Reported {
+    /// The operator's waivers [default: `foundry/foundry.toml` in the folder of records, where there is one]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) waivers: Option<PathBuf>,
+    /// As JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// As SARIF 2.1.0, for tools that review code.
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) sarif: bool,
 }
 
 #[derive(Debug, Subcommand)]

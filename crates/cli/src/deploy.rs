@@ -57,8 +57,8 @@ pub(crate) fn load(deploy: &Deploy) -> anyhow::Result<Deployed> {
 /// Reads the file only.
 pub(crate) fn read(config: Option<&Path>, data: Option<&Path>) -> anyhow::Result<Deployed> {
     let (text, beside) = match config {
-        Some(file) => (text_of(file)?, file.parent().map(Path::to_path_buf)),
-        None if Path::new(FILE).exists() => (text_of(Path::new(FILE))?, None),
+        Some(file) => (text_of("the deployment", file)?, file.parent().map(Path::to_path_buf)),
+        None if Path::new(FILE).exists() => (text_of("the deployment", Path::new(FILE))?, None),
         None => (String::new(), None),
     };
     let name = config.map_or_else(|| FILE.to_owned(), |file| file.display().to_string());
@@ -71,8 +71,9 @@ pub(crate) fn read(config: Option<&Path>, data: Option<&Path>) -> anyhow::Result
     Ok(Deployed { deployment, text, store: dir.join("runs") })
 }
 
-fn text_of(file: &Path) -> anyhow::Result<String> {
-    let problem = |why: &str| usage(format!("cannot read the deployment {}: {why}", file.display()));
+/// The text of an operator's file; `what` names it in messages.
+pub(crate) fn text_of(what: &str, file: &Path) -> anyhow::Result<String> {
+    let problem = |why: &str| usage(format!("cannot read {what} {}: {why}", file.display()));
     let meta = std::fs::metadata(file).map_err(|e| problem(&plain(&e)))?;
     if !meta.is_file() {
         return Err(problem("it is not a file"));

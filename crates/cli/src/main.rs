@@ -10,6 +10,8 @@ mod deploy;
 mod exit;
 mod live;
 mod render;
+mod review;
+mod sarif;
 mod scratch;
 mod signal;
 

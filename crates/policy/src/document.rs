@@ -309,6 +309,26 @@ impl<'a> Document<'a> {
     }
 }
 
+/// Where the keys of a file that was read once are: for findings about what it says.
+pub struct Places<'a>(Option<Document<'a>>);
+
+impl<'a> Places<'a> {
+    /// Looks at the text of a file; one that cannot be read has no places.
+    pub fn of(text: &'a str) -> Places<'a> {
+        let mut document = Document::new("", text, true);
+        let sound = document.parse().is_some();
+        Places(sound.then_some(document))
+    }
+
+    /// The place of a dotted key, or of the nearest table around it; the beginning where there is none.
+    pub fn find(&self, key: &str) -> Place {
+        match &self.0 {
+            Some(document) => document.place(Code::BadValue, key),
+            None => Place { line: 1, column: 1 },
+        }
+    }
+}
+
 fn is_key_name(path: &str) -> bool {
     let last = path.rsplit('.').next().unwrap_or(path).trim_matches('"').to_lowercase();
     KEY_NAMES.contains(&last.as_str()) || last.replace('-', "_").ends_with("_key")

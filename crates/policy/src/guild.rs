@@ -21,7 +21,7 @@ const SCHEMA: u64 = 1;
 /// Roles of one Guild.
 const MAX_ROLES: usize = 1000;
 /// Tools of one Guild's own.
-const MAX_OWN_TOOLS: usize = 100;
+const MAX_OWN_TOOLS: usize = 1000;
 /// Tools of the format that this version does not have.
 const LATER_TOOLS: [&str; 2] = ["fetch_url", "ask_human"];
 /// Tables of the deployment that no Guild may have.

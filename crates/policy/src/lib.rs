@@ -49,6 +49,7 @@ pub use budget::Budget;
 pub use date::Date;
 pub use decision::{Decision, Verdict};
 pub use deployment::{Deployment, Isolation, Model, Records, Rootfs, Shell};
+pub use document::Places;
 pub use fault::{Code, Fault, Faults, Place};
 pub use grant::{Grant, RoleGrant};
 pub use guild::{Generation, Guild, OwnTool, Role};

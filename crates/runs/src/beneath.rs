@@ -19,13 +19,15 @@ use rustix::io::Errno;
 /// # Errors
 /// `ELOOP` or `EXDEV` when a link is in the way or the path leaves `root`; `FileTooLarge` beyond `cap` bytes.
 pub fn read_beneath(root: &Path, rel: &str, cap: u64) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    Folder::open(root)?.file(Path::new(rel))?.take(cap.saturating_add(1)).read_to_end(&mut bytes)?;
-    if u64::try_from(bytes.len()).is_ok_and(|read| read <= cap) {
-        Ok(bytes)
-    } else {
-        Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("it is longer than {cap} bytes")))
+    let too_long = || io::Error::new(io::ErrorKind::FileTooLarge, format!("it is longer than {cap} bytes"));
+    let (file, meta) = Folder::open(root)?.file_and_metadata(Path::new(rel))?;
+    // A giant is refused before anything of it is read; one that grows meanwhile, all the same.
+    if meta.len() > cap {
+        return Err(too_long());
     }
+    let mut bytes = Vec::new();
+    file.take(cap.saturating_add(1)).read_to_end(&mut bytes)?;
+    if u64::try_from(bytes.len()).is_ok_and(|read| read <= cap) { Ok(bytes) } else { Err(too_long()) }
 }
 
 /// A folder, held open.

@@ -40,17 +40,23 @@ struct Manifest {
     parameters: Value,
 }
 
-/// Reads both files of a tool; the manifest's text comes along, for the digest. Its module has this room left.
+/// Bytes that are left for further tools of a Guild.
+pub(super) struct Room {
+    pub(super) manifests: u64,
+    pub(super) modules: u64,
+}
+
+/// Reads both files of a tool; the manifest's text comes along, for the digest.
 pub(super) fn read(
     dir: &Path,
     name: &str,
     written: &policy::OwnTool,
-    left: u64,
+    left: &Room,
 ) -> Result<(OwnTool, String), Box<Fault>> {
     let key = |part: &str| format!("tools.{name}.{part}");
     let (manifest, module) = (written.manifest.as_str(), written.module.as_str());
     let file = dir.join(manifest).display().to_string();
-    let text = super::read(dir, manifest, &file, &key("manifest"))?;
+    let text = super::read(dir, manifest, left.manifests.min(super::MAX_TEXT), &file, &key("manifest"))?;
     let bad = |message: String| Box::new(fault_of(&file, &key("manifest"), Code::BadValue, message, None));
     let value = crate::strict::parse(&text).map_err(|e| bad(format!("the manifest cannot be read: {e}")))?;
     let read: Manifest =
@@ -67,7 +73,7 @@ pub(super) fn read(
     }
     let schema = flat(&read.parameters).map_err(|why| bad(format!("`parameters` {why}")))?;
     let file = dir.join(module).display().to_string();
-    let bytes = read_bytes(dir, module, left.min(MAX_MODULE), &file, &key("module"))?;
+    let bytes = read_bytes(dir, module, left.modules.min(MAX_MODULE), &file, &key("module"))?;
     let module = runs::Module::check(bytes)
         .map_err(|e| Box::new(fault_of(&file, &key("module"), Code::BadValue, e.to_string(), None)))?;
     Ok((OwnTool { description: description.to_owned(), schema, module }, text))
@@ -164,10 +170,11 @@ mod tests {
         std::fs::write(dir.path().join("t.wasm"), [0; 100]).unwrap();
         let path = |name: &str| policy::GuildPath::new(name).unwrap();
         let written = policy::OwnTool { manifest: path("t.json"), module: path("t.wasm") };
-        let fault = read(dir.path(), "t", &written, 99).unwrap_err();
+        let room = |modules| Room { manifests: 1000, modules };
+        let fault = read(dir.path(), "t", &written, &room(99)).unwrap_err();
         assert_eq!((fault.code, fault.key.as_str()), (Code::Unreadable, "tools.t.module"));
         // With room it is read, and found to be none.
-        assert_eq!(read(dir.path(), "t", &written, 100).unwrap_err().code, Code::BadValue);
+        assert_eq!(read(dir.path(), "t", &written, &room(100)).unwrap_err().code, Code::BadValue);
     }
 
     #[test]

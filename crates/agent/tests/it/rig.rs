@@ -80,7 +80,13 @@ pub(crate) fn rig_of(roles: &[(&str, &[Tool], &[&str])]) -> Rig {
     Rig {
         bench: Bench::new(),
         grant,
-        guild: LoadedGuild { guild, prompts, tools: BTreeMap::new(), digest: String::new() },
+        guild: LoadedGuild {
+            guild,
+            text: String::new(),
+            prompts,
+            tools: BTreeMap::new(),
+            digest: String::new(),
+        },
         key: None,
         timing: Timing { backoff: Duration::from_millis(1), ..Timing::default() },
     }

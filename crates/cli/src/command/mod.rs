@@ -5,6 +5,7 @@ pub(crate) mod doctor;
 pub(crate) mod exec;
 pub(crate) mod export;
 pub(crate) mod guild;
+mod guild_diff;
 pub(crate) mod prove;
 pub(crate) mod resume;
 pub(crate) mod run;

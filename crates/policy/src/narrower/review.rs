@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use super::bound::{Bound, worded};
 use super::capability::{Capability, names};
 use super::code::{Code, Severity};
 use super::compare::{compare, inspect};
@@ -138,6 +139,14 @@ impl Capability {
             (name.clone(), RolePowers { tools: text.tools.clone(), reach })
         };
         self.behaviour.roles.iter().map(of).collect()
+    }
+
+    /// Every bound of sandbox, call, run and records in force, by its key in the deployment, as a person writes it.
+    pub fn bounds(&self) -> BTreeMap<&'static str, String> {
+        let worded = |(key, bound): (&&'static str, &Bound)| {
+            (*key, worded(key.rsplit('.').next().unwrap_or_default(), bound.value))
+        };
+        self.vector.bounds.iter().map(worded).collect()
     }
 
     /// What the entry role reaches, itself included.

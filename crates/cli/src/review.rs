@@ -1,0 +1,159 @@
+//! What the gate found, as a person reads it, and the operator's waivers as they are read.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::SystemTime;
+
+use policy::narrower::{Code, Review, Reviewed, RolePowers, Severity};
+use policy::{Date, Faults, Waivers};
+use serde_json::json;
+
+use crate::args::Reported;
+use crate::deploy::Deployed;
+use crate::exit::{Exit, usage};
+use crate::{render, sarif};
+
+/// Lines of one prompt's difference that are shown; `--json` has all of them.
+const MOST_LINES: usize = 60;
+/// Characters of one line.
+const MOST_LINE: usize = 200;
+
+/// The waivers that hold today. A file inside the Guild that is judged is nobody's word but its own.
+pub(crate) fn waivers(report: &Reported, deployed: &Deployed, guild: &Path) -> anyhow::Result<Waivers> {
+    let beside = deployed.store.parent().map(|data| data.join("foundry/foundry.toml"));
+    let file: PathBuf = match (&report.waivers, beside) {
+        (Some(file), _) => file.clone(),
+        (None, Some(file)) if file.exists() => file,
+        (None, _) => return Ok(Waivers::default()),
+    };
+    let inside = || Some(file.canonicalize().ok()?.starts_with(guild.canonicalize().ok()?));
+    if inside() == Some(true) {
+        let name = file.display();
+        return Err(usage(format!(
+            "{name} lies inside the Guild that it is to judge: waivers are the operator's"
+        )));
+    }
+    let text = crate::deploy::text_of("the waivers", &file)?;
+    Ok(Waivers::parse(&file.display().to_string(), &text, today())?)
+}
+
+/// Today, in UTC.
+fn today() -> Date {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    Date::of_unix(since.map(|time| time.as_secs()).unwrap_or_default())
+}
+
+/// Files that are not sound: nothing is compared, and nothing of them is used.
+pub(crate) fn unsound(e: anyhow::Error, report: &Reported) -> anyhow::Result<ExitCode> {
+    match e.downcast_ref::<Faults>() {
+        Some(faults) if report.json => {
+            render::json(&json!({ "ok": false, "faults": faults }))?;
+            Ok(Exit::of(&e).into())
+        }
+        Some(faults) if report.sarif => {
+            render::json(&sarif::of_faults(faults))?;
+            Ok(Exit::of(&e).into())
+        }
+        Some(_) | None => Err(e),
+    }
+}
+
+/// The first line: what came out.
+pub(crate) fn verdict(old: &Path, new: &Path, review: &Review) {
+    let wider = review.findings.iter().filter(|f| f.finding.severity == Severity::Wider);
+    let (waived, stands): (Vec<&Reviewed>, Vec<&Reviewed>) = wider.partition(|f| f.waived.is_some());
+    let word = match (stands.len(), waived.len()) {
+        (0, 0) => "no wider".to_owned(),
+        (0, waived) => format!("wider in {waived}, waived"),
+        (stands, 0) => format!("refused, wider in {stands}"),
+        (stands, waived) => format!("refused, wider in {stands}, and in {waived} waived"),
+    };
+    render::line(&format!("{} -> {}: {word}", old.display(), new.display()));
+}
+
+/// Roles that are different: tools that came and went, what was and is reached.
+pub(crate) fn roles(review: &Review) {
+    for change in &review.roles {
+        let word = match (&change.before, &change.after) {
+            (None, _) => " (new)",
+            (Some(_), None) => " (gone)",
+            (Some(_), Some(_)) => "",
+        };
+        render::line(&format!("\n{}{word}", change.role));
+        for (mark, tools) in [('+', &change.added), ('-', &change.removed)] {
+            for tool in tools {
+                render::line(&format!("  {mark} {tool}"));
+            }
+        }
+        for (word, powers) in [("before", &change.before), ("after", &change.after)] {
+            if let Some(RolePowers { tools, reach }) = powers {
+                let reached =
+                    if reach.is_empty() { String::new() } else { format!("; reaches {}", named(reach)) };
+                render::line(&format!("  {word:<6} {}{reached}", named(tools)));
+            }
+        }
+    }
+}
+
+/// Findings by how they count, each with its rule and what would make it pass; `diff` has a prompt's lines.
+pub(crate) fn findings(review: &Review, diff: &dyn Fn(&str) -> Option<String>) {
+    let mut last = None;
+    for Reviewed { finding, waived } in &review.findings {
+        let head = match (finding.severity, waived) {
+            (Severity::Wider, None) => "wider, refused",
+            (Severity::Wider, Some(_)) => "wider, waived",
+            (Severity::BehaviourOnly, _) => "behaviour only",
+            (Severity::Narrower, _) => "narrower, or the same",
+        };
+        if last != Some(head) {
+            render::line(&format!("\n{head}"));
+        }
+        last = Some(head);
+        let lines = if finding.code == Code::Prompt { diff(&finding.place) } else { None };
+        // Digests say nothing to a reader who has the lines.
+        let change = match (&lines, finding.was.is_empty(), finding.now.is_empty()) {
+            (Some(_), _, _) | (None, true, true) => String::new(),
+            (None, true, false) => format!(": {}", render::one_line(&finding.now, MOST_LINE)),
+            (None, false, true) => format!(": was {}", render::one_line(&finding.was, MOST_LINE)),
+            (None, false, false) => format!(
+                ": {} -> {}",
+                render::one_line(&finding.was, MOST_LINE),
+                render::one_line(&finding.now, MOST_LINE)
+            ),
+        };
+        render::line(&format!("  {:<16} {}{change} ({})", finding.code, finding.place, finding.file));
+        if finding.severity == Severity::Wider {
+            render::line(&format!("    rule     {}", finding.rule));
+            match waived {
+                Some(waived) => {
+                    let reason = render::one_line(&waived.reason, MOST_LINE);
+                    render::line(&format!("    waived   until {}: {reason}", waived.expires));
+                }
+                None => render::line(&format!("    to pass  {}", finding.remedy)),
+            }
+        }
+        for line in lines.iter().flat_map(|lines| lines.lines()).take(MOST_LINES) {
+            render::line(&format!("    {}", cut(line)));
+        }
+        let more = lines.iter().flat_map(|lines| lines.lines()).count().saturating_sub(MOST_LINES);
+        if more > 0 {
+            render::line(&format!("    {more} more lines"));
+        }
+    }
+    for waiver in &review.unused {
+        render::line(&format!("\nwaiver of {} at {} names nothing here", waiver.finding, waiver.place));
+    }
+}
+
+/// Names on one line.
+pub(crate) fn named(names: &[String]) -> String {
+    if names.is_empty() { "nothing".to_owned() } else { names.join(", ") }
+}
+
+/// A line as it is, but not without end.
+fn cut(line: &str) -> String {
+    if line.chars().count() <= MOST_LINE {
+        return line.to_owned();
+    }
+    line.chars().take(MOST_LINE - 1).chain(['…']).collect()
+}

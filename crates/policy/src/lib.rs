@@ -25,6 +25,8 @@ mod decision;
 mod deployment;
 mod document;
 mod fault;
+#[cfg(any(test, feature = "fuzz"))]
+pub mod fuzz;
 mod grant;
 mod guild;
 mod host;

@@ -37,4 +37,5 @@ pub use code::{Code, Severity, UnknownCode};
 pub use compare::{compare, inspect};
 pub use finding::{Finding, MAX_FINDINGS};
 pub use given::{GuildFiles, PromptText, ToolFiles};
+pub use quotes::has_key;
 pub use review::{Review, Reviewed, RoleChange, RolePowers, Waived};

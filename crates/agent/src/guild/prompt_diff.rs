@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use policy::narrower::has_key;
 use similar::TextDiff;
 
 /// After this the difference is no longer searched for the shortest, only for a right one.
@@ -17,9 +18,21 @@ pub fn prompt_diff(before: &str, after: &str) -> String {
     diff.unified_diff().context_radius(AROUND).missing_newline_hint(false).to_string()
 }
 
-/// A text of which all is seen: ends of lines of another system too, since those may be all that is different.
+/// A text of which all is seen, ends of lines of another system too, since those may be all that is different; but
+/// for keys: a report goes further than the Guild does.
 fn visible(text: &str) -> String {
-    runs::marked(text.as_bytes())
+    let mut out = String::with_capacity(text.len());
+    let mut inside = false;
+    for line in text.split_inclusive('\n') {
+        inside |= line.contains("-----BEGIN");
+        if inside || has_key(line) {
+            out.push_str("(what looks like a key is not shown)\n");
+        } else {
+            out.push_str(&runs::marked(line.as_bytes()));
+        }
+        inside &= !line.contains("-----END");
+    }
+    out
 }
 
 #[cfg(test)]
@@ -32,6 +45,16 @@ mod tests {
         assert!(diff.contains("-You fix code.\n+You fix<U+200B> code.<U+202E>\n Stay.\n"), "{diff}");
         assert_eq!(prompt_diff("a", "a"), "");
         assert!(prompt_diff("a\n", "a\r\n").contains("+a<U+000D>"));
+    }
+
+    #[test]
+    fn r59_a_key_in_a_prompt_is_not_repeated() {
+        let secret =
+            "a\nsk-abcdefghijklmnop\n-----BEGIN PRIVATE KEY-----\nMIIEabc\n-----END PRIVATE KEY-----\nb\n";
+        for (before, after) in [("", secret), (secret, "")] {
+            let diff = prompt_diff(before, after);
+            assert!(!diff.contains("abc") && diff.contains("not shown") && diff.contains("b\n"), "{diff}");
+        }
     }
 
     #[test]

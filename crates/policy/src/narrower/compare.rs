@@ -13,6 +13,7 @@ use super::commands::Allowed;
 use super::finding::{Finding, GUILD, OPERATOR, Spot, Told, list};
 use super::order::Order;
 use super::parameters::Parameter;
+use super::quotes::has_key;
 use super::reach::{Name, Reach};
 use crate::shown::{child, shown};
 use crate::{RoleName, Tool};
@@ -87,6 +88,10 @@ fn vector(old: &Vector, new: &Vector, told: &mut Told) {
         claimed(claim, Some(old), told);
     }
     for (key, bound) in bounds {
+        // A call without a bound of its own has the sandbox's: told there.
+        if is_derived(key, old) && is_derived(key, new) {
+            continue;
+        }
         if let Some(before) = old.bounds.get(key) {
             limit(key, *before, *bound, told);
         }
@@ -116,6 +121,16 @@ fn vector(old: &Vector, new: &Vector, told: &mut Told) {
     ] {
         rank(key, code, old, new, told);
     }
+}
+
+/// Whether a call's bound is that of the whole sandbox.
+fn is_derived(key: &str, vector: &Vector) -> bool {
+    let Some(of_call) = key.strip_prefix("call.") else { return false };
+    let (call, sandbox) = (
+        vector.bounds.get(key),
+        vector.bounds.iter().find(|(k, _)| k.strip_prefix("limits.") == Some(of_call)),
+    );
+    matches!((call, sandbox), (Some(call), Some((_, sandbox))) if call.value == sandbox.value && !call.stated)
 }
 
 fn rank(key: &str, code: Code, old: Rank, new: Rank, told: &mut Told) {
@@ -347,10 +362,14 @@ fn behaviour(old: &Behaviour, new: &Behaviour, told: &mut Told) {
     for (name, role) in roles {
         match old.roles.get(name) {
             Some(before) => role_text(name, before, role, told),
-            None if role.tools.iter().all(|tool| tool == Tool::Finish.as_str()) => {
-                told.add(Code::RolePlain, Spot::of(name), format!("roles.{name}"), "", &list(&role.tools));
+            None => {
+                // A text that was not there is read whole.
+                prompt(name, &RoleText::default(), role, told);
+                if role.tools.iter().all(|tool| tool == Tool::Finish.as_str()) {
+                    let tools = list(&role.tools);
+                    told.add(Code::RolePlain, Spot::of(name), format!("roles.{name}"), "", &tools);
+                }
             }
-            None => {}
         }
     }
     for (name, role) in old.roles.iter().filter(|(name, _)| !roles.contains_key(*name)) {
@@ -359,7 +378,10 @@ fn behaviour(old: &Behaviour, new: &Behaviour, told: &mut Told) {
     for (name, tool) in tools {
         match old.tools.get(name) {
             Some(before) => tool_text(name, before, tool, told),
-            None => told.add(Code::OwnTools, GUILD, child("tools", name), "", &tool.module),
+            None => {
+                told.add(Code::OwnTools, GUILD, child("tools", name), "", &tool.module);
+                described(name, &ToolText::default(), tool, told);
+            }
         }
     }
     for (name, tool) in old.tools.iter().filter(|(name, _)| !tools.contains_key(*name)) {
@@ -376,15 +398,11 @@ fn behaviour(old: &Behaviour, new: &Behaviour, told: &mut Told) {
 fn role_text(name: &RoleName, old: &RoleText, new: &RoleText, told: &mut Told) {
     let RoleText { path, digest, hidden, temperature, tools, agents } = new;
     let spot = Spot::of(name);
-    let prompt = Spot { file: path, role: Some(name) };
-    let place = format!("roles.{name}.prompt");
-    if *digest != old.digest {
-        told.add(Code::Prompt, prompt, place.clone(), &old.digest, digest);
-    }
-    if *hidden && (!old.hidden || *digest != old.digest) {
-        told.add(Code::Hidden, prompt, place.clone(), "", "hidden characters");
+    if *digest != old.digest || *hidden != old.hidden {
+        prompt(name, old, new, told);
     }
     if *path != old.path {
+        let place = format!("roles.{name}.prompt");
         told.add(Code::Moved, spot, place, &shown(&old.path), &shown(path));
     }
     if temperature.to_bits() != old.temperature.to_bits() {
@@ -409,23 +427,20 @@ fn role_text(name: &RoleName, old: &RoleText, new: &RoleText, told: &mut Told) {
     }
 }
 
+/// A prompt that is another one, or new.
+fn prompt(name: &RoleName, old: &RoleText, new: &RoleText, told: &mut Told) {
+    let spot = Spot { file: &new.path, role: Some(name) };
+    let place = format!("roles.{name}.prompt");
+    told.add(Code::Prompt, spot, place.clone(), &old.digest, &new.digest);
+    if new.hidden {
+        told.add(Code::Hidden, spot, place, "", "hidden characters");
+    }
+}
+
 fn tool_text(name: &str, old: &ToolText, new: &ToolText, told: &mut Told) {
-    let ToolText { manifest, path, module, hidden, texts } = new;
+    let ToolText { manifest, path, module, hidden: _, texts: _ } = new;
     let table = child("tools", name);
-    let spot = Spot::in_file(manifest);
-    for place in texts.keys().chain(old.texts.keys()).collect::<BTreeSet<&String>>() {
-        let said = |tool: &ToolText| tool.texts.get(place).map(|text| shown(text)).unwrap_or_default();
-        if texts.get(place) != old.texts.get(place) {
-            let place = match place.as_str() {
-                "" => format!("{table}.manifest.description"),
-                place => format!("{}.description", child(&format!("{table}.manifest.parameters"), place)),
-            };
-            told.add(Code::Description, spot, place, &said(old), &said(new));
-        }
-    }
-    if *hidden && !old.hidden {
-        told.add(Code::Hidden, spot, format!("{table}.manifest"), "", "hidden characters");
-    }
+    described(name, old, new, told);
     for (key, now, was) in [("manifest", manifest, &old.manifest), ("module", path, &old.path)] {
         if now != was {
             told.add(Code::Moved, GUILD, format!("{table}.{key}"), &shown(was), &shown(now));
@@ -434,4 +449,28 @@ fn tool_text(name: &str, old: &ToolText, new: &ToolText, told: &mut Told) {
     if *module != old.module {
         told.add(Code::OwnTools, GUILD, table, &old.module, module);
     }
+}
+
+/// Everything that a manifest says in words.
+fn described(name: &str, old: &ToolText, new: &ToolText, told: &mut Told) {
+    let table = child("tools", name);
+    let spot = Spot::in_file(&new.manifest);
+    for place in new.texts.keys().chain(old.texts.keys()).collect::<BTreeSet<&String>>() {
+        let said = |tool: &ToolText| tool.texts.get(place).map(|text| whole(text)).unwrap_or_default();
+        if new.texts.get(place) != old.texts.get(place) {
+            let place = match place.as_str() {
+                "" => format!("{table}.manifest.description"),
+                place => format!("{}.description", child(&format!("{table}.manifest.parameters"), place)),
+            };
+            told.add(Code::Description, spot, place, &said(old), &said(new));
+        }
+    }
+    if new.hidden && (!old.hidden || new.texts != old.texts) {
+        told.add(Code::Hidden, spot, format!("{table}.manifest"), "", "hidden characters");
+    }
+}
+
+/// A text that a reviewer reads whole, but for a key.
+fn whole(text: &str) -> String {
+    if has_key(text) { "(hidden)".to_owned() } else { text.to_owned() }
 }

@@ -34,7 +34,7 @@ const DEVICES: [&str; 10] =
     ["null", "zero", "full", "random", "urandom", "stdin", "stdout", "stderr", "fd", "shm"];
 
 /// Whether something in the form of a key is in it, also where characters that nobody sees are strewn in.
-pub(super) fn has_key(text: &str) -> bool {
+pub fn has_key(text: &str) -> bool {
     looks_like_key(text) || (!text.is_ascii() && looks_like_key(&text.replace(|c: char| !c.is_ascii(), "")))
 }
 

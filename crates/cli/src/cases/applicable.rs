@@ -71,10 +71,9 @@ pub(super) fn guest(tier: Tier, scratch: &Path, cancel: &Cancel) -> Result<Guest
 /// Why a row means nothing on this tier, if it does not.
 pub(super) fn not_here(row: &Row, tier: Tier, archives: &dyn Fn() -> bool) -> Option<NotHere> {
     let config = match &row.input {
-        Input::Gate => return Some(NotHere::Gate),
         Input::Request => return Some(NotHere::Egress),
         Input::ImportArchive { .. } if tier != Tier::Wasm && !archives() => return Some(NotHere::Archive),
-        Input::Config(_) | Input::ConfigRaw(_) => true,
+        Input::Config(_) | Input::ConfigRaw(_) | Input::Gate { .. } => true,
         Input::Command(_)
         | Input::Calls { .. }
         | Input::Parallel(_)
@@ -141,7 +140,7 @@ fn missing_tool(row: &Row) -> Option<&str> {
         | Input::ImportArchive { .. }
         | Input::Config(_)
         | Input::ConfigRaw(_)
-        | Input::Gate
+        | Input::Gate { .. }
         | Input::Request => Vec::new(),
     };
     listed.chain(called).find(absent)

@@ -11,6 +11,7 @@
 //!      ─ by_exec.rs           a command line         exec
 //!      ─ by_run.rs, drive.rs  calls of a model       run, whose model (model.rs) waits for our word
 //!      ─ by_file.rs           a configuration        refused or loaded
+//!      ─ by_gate.rs           a change of one        refused, or no wider
 //!      ─ together.rs          many in one machine
 //!      ─ judge.rs             every key of `expect`
 //!      ─ process.rs           everything that is left is ended
@@ -19,6 +20,7 @@
 mod applicable;
 mod by_exec;
 mod by_file;
+mod by_gate;
 mod by_run;
 mod door;
 mod drive;
@@ -299,9 +301,8 @@ fn played(world: &World<'_>) -> Result<Seen, Trouble> {
         Input::ConfigRaw(raw) => by_file::loaded(world, &world.fill(raw, &world.source())),
         // Told before anything is played.
         Input::Generated => Err(verdict::Unasked::Generated.into()),
-        Input::Gate | Input::Request => {
-            Err(Trouble::Fault("a row that means nothing here was played".to_owned()))
-        }
+        Input::Gate { baseline, proposal } => by_gate::judged(world, baseline, proposal),
+        Input::Request => Err(Trouble::Fault("a row that means nothing here was played".to_owned())),
     }
 }
 

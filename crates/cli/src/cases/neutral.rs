@@ -103,6 +103,88 @@ pub(super) fn written(config: &str) -> Written {
     Written { deployment: top + &below, guild }
 }
 
+/// One side of a proposal.
+pub(super) struct Side {
+    pub(super) deployment: String,
+    pub(super) guild: String,
+    /// The text of each prompt that the Guild names, in order.
+    pub(super) prompts: Vec<String>,
+}
+
+/// Tables whose bounds and destinations a Guild may lower: there a proposal says them, since all it may change is a Guild.
+const LOWERED: [(&str, &[&str]); 3] = [
+    ("shell", &["timeout_s", "output_max_bytes"]),
+    ("limits", &["memory_mb", "pids", "disk_mb", "tmp_mb"]),
+    ("egress", &["allow"]),
+];
+
+/// Writes one side of a proposal: as a Guild whatever a Guild may say, and the rest as the deployment it stands under.
+pub(super) fn side(config: &str) -> Side {
+    let Ok(Loose::Object(tables)) = serde_json::from_str::<Loose>(config) else {
+        return Side { deployment: config.to_owned(), guild: guild(&["finish"]), prompts: prompts(&[]) };
+    };
+    let (mut own, mut operator, mut roles) = (Vec::new(), Vec::new(), None);
+    for (table, keys) in tables {
+        let lowered = LOWERED.iter().find(|(name, _)| *name == table).map_or(&[][..], |(_, keys)| keys);
+        match keys {
+            Loose::List(list) if table == "roles" => roles = Some(list),
+            Loose::Object(keys) => {
+                for (key, value) in keys {
+                    if !lowered.contains(&key.as_str()) {
+                        operator.push((table.clone(), Loose::Object(vec![(key, value)])));
+                        continue;
+                    }
+                    let (name, key, value) = ours(&table, &key, value);
+                    let name = if name == "call" { "limits".to_owned() } else { name };
+                    own.push((name, key, value));
+                }
+            }
+            other => operator.push((table, other)),
+        }
+    }
+    let operator = operator.into_iter().map(|(table, keys)| written_as(&table, keys));
+    let (guild, prompts) = match roles {
+        Some(roles) => (roles_of(&roles), prompts(&roles)),
+        None => (guild(&["finish"]), prompts(&[])),
+    };
+    Side { deployment: joined(operator), guild: guild + &heads(own), prompts }
+}
+
+/// A table of the deployment, key by key; lists that say their mode themselves have none.
+fn written_as(table: &str, keys: Loose) -> Vec<(String, String, Loose)> {
+    match keys {
+        Loose::Object(keys) => keys
+            .into_iter()
+            .filter(|(key, value)| !(table == "shell" && key == "mode" && is_mode(value)))
+            .map(|(key, value)| ours(table, &key, value))
+            .collect(),
+        other => vec![(String::new(), table.to_owned(), other)],
+    }
+}
+
+fn joined(tables: impl Iterator<Item = Vec<(String, String, Loose)>>) -> String {
+    let (top, below): (Vec<_>, Vec<_>) = tables.flatten().partition(|(table, ..)| table.is_empty());
+    let top: String =
+        top.iter().map(|(_, key, value)| format!("{} = {}\n", text(key), toml(value))).collect();
+    top + &heads(below)
+}
+
+/// The prompts of roles: as they are given, or one that says nothing in particular.
+fn prompts(roles: &[Loose]) -> Vec<String> {
+    let of = |role: &Loose| match role {
+        Loose::Object(keys) => keys.iter().find_map(|(key, value)| match value {
+            Loose::Text(prompt) if key == "prompt" => Some(format!("{prompt}\n")),
+            _ => None,
+        }),
+        _ => None,
+    };
+    let plain = || "You do what you are asked.\n".to_owned();
+    if roles.is_empty() {
+        return vec![plain()];
+    }
+    roles.iter().map(|role| of(role).unwrap_or_else(plain)).collect()
+}
+
 fn is_mode(value: &Loose) -> bool {
     matches!(value, Loose::Text(mode) if mode == "allow-list" || mode == "deny-list")
 }
@@ -266,6 +348,19 @@ mod tests {
             policy::Deployment::parse("oubliette.toml", &text).unwrap_or_else(|e| panic!("{e}\n{text}"));
         assert_eq!((loaded.shell.deny.len(), loaded.budget.repeats), (1, 3));
         assert_eq!(deployment(&Policy::default()), "");
+    }
+
+    #[test]
+    fn a_side_of_a_proposal_is_a_guild_and_what_only_an_operator_says() {
+        let side = side(
+            r#"{"roles":[{"name":"p","tools":["read_file"],"prompt":"a"}],"shell":{"mode":"deny-list",
+                "deny":["rm"],"timeout_s":0},"egress":{"allow":["*.example.com:443"]}}"#,
+        );
+        assert_eq!(side.deployment, "[\"shell\"]\n\"deny\" = [\"rm\"]\n");
+        assert!(side.guild.contains("[\"limits\"]\n\"timeout\" = \"0s\"\n"), "{}", side.guild);
+        assert!(side.guild.contains("[\"network\"]\n\"allow\" = [\"*.example.com:443\"]"), "{}", side.guild);
+        assert_eq!(side.prompts, ["a\n"]);
+        assert!(super::side("{\"shell\":{}}").deployment.is_empty());
     }
 
     #[test]

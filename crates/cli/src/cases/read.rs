@@ -59,8 +59,11 @@ pub(super) enum Input {
     },
     Config(Value),
     ConfigRaw(String),
-    /// A change put before a gate.
-    Gate,
+    /// A change put before the gate.
+    Gate {
+        baseline: Value,
+        proposal: Value,
+    },
     /// A decision about a destination.
     Request,
 }
@@ -256,10 +259,10 @@ fn input(raw: RawInput) -> Result<Input, String> {
     if let Some(raw) = config_raw {
         found.push(("config_raw", Ok(Input::ConfigRaw(raw))));
     }
-    match (baseline.is_some(), proposal.is_some()) {
-        (true, true) => found.push(("proposal", Ok(Input::Gate))),
-        (false, false) => {}
-        (true, false) | (false, true) => return Err("`baseline` and `proposal` go together".to_owned()),
+    match (baseline, proposal) {
+        (Some(baseline), Some(proposal)) => found.push(("proposal", Ok(Input::Gate { baseline, proposal }))),
+        (None, None) => {}
+        (Some(_), None) | (None, Some(_)) => return Err("`baseline` and `proposal` go together".to_owned()),
     }
     if request.is_some() {
         found.push(("request", Ok(Input::Request)));

@@ -54,8 +54,6 @@ pub(super) enum NotHere {
     Tool { tool: String },
     #[error("there is no egress yet: a deployment that grants any is refused")]
     Egress,
-    #[error("there is no gate for proposals yet")]
-    Gate,
     #[error("archives are not imported yet")]
     Archive,
     #[error("the tier {tier} has no {what}")]

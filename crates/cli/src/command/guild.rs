@@ -41,7 +41,6 @@ fn check(args: &GuildCheck) -> anyhow::Result<ExitCode> {
             "digest": loaded.digest,
             "grant": grant,
             "findings": review.findings,
-            "unused_waivers": review.unused,
         }))?;
         return Ok(exit.into());
     }

@@ -1,4 +1,4 @@
-//! The console text of `docs/guide/first-steps.md` is what really happens.
+//! The console text of a guide is what really happens.
 //!
 //! A block is a list of commands, each after `$ `, and what they print. `[..]` stands for anything on a line, a
 //! line `...` for any lines.
@@ -8,7 +8,7 @@ use std::process::Stdio;
 
 use crate::place::{Place, ran};
 
-const GUIDE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guide/first-steps.md");
+const GUIDES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guide");
 
 struct Step {
     command: String,
@@ -59,21 +59,33 @@ fn line_fits(expected: &str, got: &str) -> bool {
 
 #[test]
 fn the_first_steps_are_what_happens() {
-    let place = Place::any();
+    happens(&Place::any(), "first-steps.md", 8, &["oubliette "]);
+}
+
+#[test]
+fn the_guide_to_the_gate_is_what_happens() {
+    // Its own changes to a Guild are part of the story.
+    happens(&Place::quick(), "gate.md", 12, &["oubliette ", "cp ", "sed ", "mkdir ", "printf ", "echo "]);
+}
+
+fn happens(place: &Place, guide: &str, least: usize, commands: &[&str]) {
     std::os::unix::fs::symlink(
         fs::canonicalize(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples")).unwrap(),
         place.path("examples"),
     )
     .unwrap();
-    let steps = steps(&fs::read_to_string(GUIDE).unwrap());
-    assert!(steps.len() >= 8, "the guide has {} steps", steps.len());
+    let steps = steps(&fs::read_to_string(format!("{GUIDES}/{guide}")).unwrap());
+    assert!(steps.len() >= least, "the guide has {} steps", steps.len());
+    let mut status = Some(0);
     for step in steps {
-        assert!(step.command.starts_with("oubliette "), "line {}: {}", step.line, step.command);
+        let known = commands.iter().any(|command| step.command.starts_with(command));
+        assert!(known, "line {}: {}", step.line, step.command);
         let mut command = place.command("sh".as_ref());
         let path = format!("{}:/usr/local/bin:/usr/bin:/bin", place.bin().display());
         // Both streams in the order in which a terminal shows them.
-        let line = format!("exec 2>&1; {}", step.command);
+        let line = format!("exec 2>&1; (exit {}); {}", status.unwrap_or(255), step.command);
         let ran = ran(command.args(["-c", &line]).env("PATH", path).stderr(Stdio::null()));
+        status = ran.code;
         let got: Vec<&str> = ran.out.lines().collect();
         assert!(
             fits(&step.expected, &got),

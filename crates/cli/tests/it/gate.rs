@@ -1,0 +1,128 @@
+//! `guild diff` and `guild check` from outside: their forms, their exit codes, and what they never show.
+
+use serde_json::Value;
+
+use crate::place::{Place, Ran, ran};
+
+fn diff(place: &Place, more: &[&str]) -> Ran {
+    ran(&mut place.oubliette([&["guild", "diff", "old", "guild"][..], more].concat()))
+}
+
+/// Two Guilds of one role: `old` holds the first tools, `guild` the others.
+fn pair(old: &[&str], new: &[&str]) -> Place {
+    let place = Place::quick();
+    place.guild(old);
+    std::fs::rename(place.path("guild"), place.path("old")).unwrap();
+    place.guild(new);
+    place
+}
+
+/// R27, R62: adding a tool is the operator's to allow, and is reported either way, before and after.
+#[test]
+fn r27_a_tool_more_is_reported_and_passes_by_the_operators_word_alone() {
+    let place = pair(&["finish"], &["read_file", "finish"]);
+    let plain = diff(&place, &["--json"]);
+    assert_eq!(plain.code, Some(3), "{plain:?}");
+    let told = plain.json();
+    assert_eq!((&told["refused"], &told["roles"][0]["added"]), (&true.into(), &vec!["read_file"].into()));
+    assert_eq!(told["roles"][0]["before"]["tools"], Value::from(vec!["finish"]));
+    assert_eq!(told["roles"][0]["after"]["tools"], Value::from(vec!["read_file", "finish"]));
+    let waive = |finding: &str, at: &str| {
+        format!(
+            "[[waiver]]\nfinding = \"{finding}\"\nplace = \"{at}\"\nreason = \"meant\"\nexpires = 9999-12-31\n"
+        )
+    };
+    let text = waive("W-TOOL-ADDED", "roles.worker.tools.read_file") + &waive("W-ROLE-ADDED", "roles.worker");
+    place.write("mine.toml", &text);
+    let waived = diff(&place, &["--json", "--waivers", "mine.toml"]);
+    assert_eq!((waived.code, &waived.json()["refused"]), (Some(0), &false.into()), "{waived:?}");
+    assert_eq!(waived.json()["findings"][0]["waived"]["reason"], "meant");
+    // Its own word counts for nothing.
+    place.write("guild/foundry.toml", &text);
+    diff(&place, &["--waivers", "guild/foundry.toml"]).assert_refused(2, "lies inside the Guild");
+    assert_eq!(diff(&place, &[]).code, Some(3));
+}
+
+/// R62: the form for code review has every finding with its rule, line and what would make it pass.
+#[test]
+fn r62_sarif_has_each_finding_with_rule_file_line_and_remedy() {
+    let place = pair(&["read_file", "finish"], &["read_file", "run_shell", "finish"]);
+    place.write("guild/prompts/worker.md", "Do it well.\n");
+    let told = diff(&place, &["--sarif"]);
+    assert_eq!(told.code, Some(3), "{told:?}");
+    let log = told.json();
+    assert_eq!(
+        (&log["version"], &log["runs"][0]["tool"]["driver"]["name"]),
+        (&"2.1.0".into(), &"oubliette".into())
+    );
+    let run = &log["runs"][0];
+    let rules = run["tool"]["driver"]["rules"].as_array().unwrap();
+    let results = run["results"].as_array().unwrap();
+    for result in results {
+        let index = usize::try_from(result["ruleIndex"].as_u64().unwrap()).unwrap();
+        assert_eq!(rules[index]["id"], result["ruleId"]);
+        assert!(result["locations"][0]["physicalLocation"]["region"]["startLine"].as_u64().unwrap() > 0);
+    }
+    let added = results.iter().find(|r| r["ruleId"] == "W-TOOL-ADDED").unwrap();
+    assert_eq!((&added["level"], &added["properties"]["now"]), (&"error".into(), &"run_shell".into()));
+    let physical = &added["locations"][0]["physicalLocation"];
+    assert_eq!(physical["artifactLocation"]["uri"], "guild/guild.toml");
+    // The list of that role.
+    assert_eq!(physical["region"]["startLine"], 7);
+    assert!(added["message"]["text"].as_str().unwrap().contains("To pass: remove the tool"));
+    assert!(results.iter().any(|r| r["ruleId"] == "B-PROMPT" && r["level"] == "warning"));
+    // A Guild that is not sound has the same form.
+    place.write("guild/guild.toml", "schema = 1\nname = \"a\"\nentry = \"b\"\nrole = 1\n");
+    let unsound = diff(&place, &["--sarif"]);
+    assert_eq!(unsound.code, Some(2));
+    let results = &unsound.json()["runs"][0]["results"];
+    let unknown = results.as_array().unwrap().iter().find(|r| r["ruleId"] == "unknown-key").unwrap();
+    assert_eq!(unknown["locations"][0]["physicalLocation"]["region"]["startLine"], 4);
+}
+
+/// R4, R59: what a prompt hides is shown as a mark, drives no terminal, and a key is not shown at all.
+#[test]
+fn r59_a_hostile_prompt_is_shown_as_marks_and_a_key_never() {
+    let place = pair(&["finish"], &["finish"]);
+    let prompt =
+        "\u{1b}[2Jgo\u{202e}\u{200b}\nkey sk-Zq81abcdefghijkl\n-----BEGIN PRIVATE KEY-----\nZq81body\n";
+    place.write("guild/prompts/worker.md", prompt);
+    for form in [&[][..], &["--json"], &["--sarif"]] {
+        let told = diff(&place, form);
+        assert_eq!(told.code, Some(3), "{told:?}");
+        let all = told.out + &told.err;
+        assert!(!all.contains("Zq81") && !all.contains(['\u{1b}', '\u{202e}', '\u{200b}']), "{all}");
+        assert!(all.contains("W-KEY-QUOTED") && all.contains("B-HIDDEN"), "{all}");
+    }
+    assert!(diff(&place, &[]).out.contains("+<U+001B>[2Jgo<U+202E><U+200B>"));
+    let check = ran(&mut place.oubliette(["guild", "check", "guild"]));
+    assert_eq!(check.code, Some(3), "{check:?}");
+    assert!(check.out.contains("refused") && !check.out.contains("Zq81"), "{check:?}");
+}
+
+/// A baseline that is not sound is no baseline.
+#[test]
+fn a_guild_that_is_not_there_or_not_sound_is_bad_input() {
+    let place = pair(&["finish"], &["finish"]);
+    assert_eq!(diff(&place, &[]).code, Some(0));
+    ran(&mut place.oubliette(["guild", "diff", "old", "nowhere"])).assert_refused(2, "guild.toml");
+    place.write("old/guild.toml", "schema = 1\n");
+    diff(&place, &[]).assert_refused(2, "missing-key");
+    let json = diff(&place, &["--json"]);
+    assert_eq!((json.code, &json.json()["ok"]), (Some(2), &false.into()));
+}
+
+/// What may be done is one thing, what the deployment is another: a change of it is compared too.
+#[test]
+fn r61_another_deployment_is_compared_by_the_same_order() {
+    let place = pair(&["finish"], &["finish"]);
+    place.write("a.toml", "[limits]\nmemory = \"1GiB\"\n");
+    place.write("b.toml", "[limits]\nmemory = \"2GiB\"\n");
+    let args = |config, old| ["--config", config, "--old-config", old];
+    let wider = diff(&place, &args("b.toml", "a.toml"));
+    assert_eq!(wider.code, Some(3), "{wider:?}");
+    assert!(wider.out.contains("W-LIMIT-RAISED   limits.memory: 1GiB -> 2GiB"), "{wider:?}");
+    // What follows from it is not told a second time.
+    assert!(!wider.out.contains("call.memory"), "{wider:?}");
+    assert_eq!(diff(&place, &args("a.toml", "b.toml")).code, Some(0));
+}

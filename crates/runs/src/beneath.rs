@@ -30,30 +30,30 @@ pub fn read_beneath(root: &Path, rel: &str, cap: u64) -> io::Result<Vec<u8>> {
     if u64::try_from(bytes.len()).is_ok_and(|read| read <= cap) { Ok(bytes) } else { Err(too_long()) }
 }
 
-/// A folder, held open.
+/// A folder, held open. Every path that it is asked for is beneath it, and none leads through a link.
 #[derive(Debug)]
-pub(crate) struct Folder(OwnedFd);
+pub struct Folder(OwnedFd);
 
 impl Folder {
     /// Opens a folder that the operator named; the way to it may hold links.
-    pub(crate) fn open(path: &Path) -> io::Result<Folder> {
+    pub fn open(path: &Path) -> io::Result<Folder> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Ok(Folder(rustix::fs::open(path, flags, Mode::empty())?))
     }
 
     /// A folder beneath this one; the empty path is this one.
-    pub(crate) fn folder(&self, path: &Path) -> io::Result<Folder> {
+    pub fn folder(&self, path: &Path) -> io::Result<Folder> {
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
         self.beneath(path, OFlags::RDONLY | OFlags::DIRECTORY).map(Folder)
     }
 
     /// A regular file beneath this folder, for reading. Never blocks on a FIFO.
-    pub(crate) fn file(&self, path: &Path) -> io::Result<File> {
+    pub fn file(&self, path: &Path) -> io::Result<File> {
         Ok(self.file_and_metadata(path)?.0)
     }
 
     /// The same with what it is.
-    pub(crate) fn file_and_metadata(&self, path: &Path) -> io::Result<(File, Metadata)> {
+    pub fn file_and_metadata(&self, path: &Path) -> io::Result<(File, Metadata)> {
         let fd = self.beneath(path, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?;
         let file = File::from(fd);
         let meta = file.metadata()?;
@@ -65,12 +65,12 @@ impl Folder {
     }
 
     /// What an entry of this folder is, without following it.
-    pub(crate) fn look(&self, name: &OsStr) -> io::Result<Metadata> {
+    pub fn look(&self, name: &OsStr) -> io::Result<Metadata> {
         File::from(self.beneath(Path::new(name), OFlags::PATH)?).metadata()
     }
 
     /// The same at the price of one call: a name alone leads nowhere else.
-    pub(crate) fn status(&self, name: &OsStr) -> io::Result<Stat> {
+    pub fn status(&self, name: &OsStr) -> io::Result<Stat> {
         if name.as_bytes().contains(&b'/') || matches!(name.as_bytes(), b"" | b"..") {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "the path leaves its folder"));
         }
@@ -83,18 +83,18 @@ impl Folder {
     }
 
     /// What this folder is.
-    pub(crate) fn metadata(&self) -> io::Result<Metadata> {
+    pub fn metadata(&self) -> io::Result<Metadata> {
         File::from(self.0.try_clone()?).metadata()
     }
 
     /// Names in this folder, sorted; at most `most`, and whether there are more.
-    pub(crate) fn names(&self, most: usize) -> io::Result<(Vec<OsString>, bool)> {
+    pub fn names(&self, most: usize) -> io::Result<(Vec<OsString>, bool)> {
         let (entries, more) = self.entries(most)?;
         Ok((entries.into_iter().map(|(name, _)| name).collect(), more))
     }
 
     /// The same with what they are, as far as the file system says that here.
-    pub(crate) fn entries(&self, most: usize) -> io::Result<(Vec<(OsString, FileType)>, bool)> {
+    pub fn entries(&self, most: usize) -> io::Result<(Vec<(OsString, FileType)>, bool)> {
         let mut names = Vec::new();
         for entry in Dir::read_from(&self.0)? {
             let entry = entry?;
@@ -118,13 +118,13 @@ impl Folder {
     }
 
     /// Makes a regular file that was not there, for reading and writing.
-    pub(crate) fn create(&self, name: &OsStr, mode: u32) -> io::Result<File> {
+    pub fn create(&self, name: &OsStr, mode: u32) -> io::Result<File> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
         Ok(File::from(self.open_one(Path::new(name), flags, Mode::from_raw_mode(mode))?))
     }
 
     /// Makes a folder that was not there.
-    pub(crate) fn create_folder(&self, name: &OsStr) -> io::Result<Folder> {
+    pub fn create_folder(&self, name: &OsStr) -> io::Result<Folder> {
         rustix::fs::mkdirat(&self.0, name, Mode::from_raw_mode(0o700))?;
         self.folder(Path::new(name))
     }
@@ -150,22 +150,27 @@ impl Folder {
     }
 
     /// Sets the mode of this folder.
-    pub(crate) fn set_mode(&self, mode: u32) -> io::Result<()> {
+    pub fn set_mode(&self, mode: u32) -> io::Result<()> {
         Ok(rustix::fs::fchmod(&self.0, Mode::from_raw_mode(mode))?)
     }
 
     /// Moves an entry of this folder to a new name in another; never over one that is there.
-    pub(crate) fn rename(&self, name: &OsStr, to: &Folder, new: &OsStr) -> io::Result<()> {
+    pub fn rename(&self, name: &OsStr, to: &Folder, new: &OsStr) -> io::Result<()> {
         Ok(rustix::fs::renameat_with(&self.0, name, &to.0, new, RenameFlags::NOREPLACE)?)
     }
 
-    /// Exchanges two entries at once; neither name is ever without one.
-    pub(crate) fn exchange(&self, name: &OsStr, new: &OsStr) -> io::Result<()> {
-        Ok(rustix::fs::renameat_with(&self.0, name, &self.0, new, RenameFlags::EXCHANGE)?)
+    /// Moves an entry of this folder to another name in it, over one that may be there.
+    pub fn replace(&self, name: &OsStr, new: &OsStr) -> io::Result<()> {
+        Ok(rustix::fs::renameat(&self.0, name, &self.0, new)?)
+    }
+
+    /// Exchanges an entry with one of another folder, at once; neither name is ever without one.
+    pub fn exchange(&self, name: &OsStr, other: &Folder, new: &OsStr) -> io::Result<()> {
+        Ok(rustix::fs::renameat_with(&self.0, name, &other.0, new, RenameFlags::EXCHANGE)?)
     }
 
     /// Keeps everybody else out who asks the same of this folder; none when somebody is in.
-    pub(crate) fn lock(&self) -> io::Result<bool> {
+    pub fn lock(&self) -> io::Result<bool> {
         match rustix::fs::flock(&self.0, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(true),
             Err(Errno::WOULDBLOCK) => Ok(false),
@@ -174,7 +179,7 @@ impl Folder {
     }
 
     /// Brings the names in this folder to the disk.
-    pub(crate) fn sync(&self) -> io::Result<()> {
+    pub fn sync(&self) -> io::Result<()> {
         Ok(rustix::fs::fsync(&self.0)?)
     }
 
@@ -184,12 +189,12 @@ impl Folder {
     }
 
     /// Takes a file, a link or anything else that is no folder out of this one.
-    pub(crate) fn remove_file(&self, name: &OsStr) -> io::Result<()> {
+    pub fn remove_file(&self, name: &OsStr) -> io::Result<()> {
         Ok(rustix::fs::unlinkat(&self.0, name, AtFlags::empty())?)
     }
 
     /// Takes an empty folder out of this one.
-    pub(crate) fn remove_folder(&self, name: &OsStr) -> io::Result<()> {
+    pub fn remove_folder(&self, name: &OsStr) -> io::Result<()> {
         Ok(rustix::fs::unlinkat(&self.0, name, AtFlags::REMOVEDIR)?)
     }
 

@@ -44,7 +44,7 @@ pub use apply::{
     Applied, ApplyError, BadBranchName, BranchName, Branched, Delivery, FileChange, Preview, Shape, Target,
     Warning, recorded_patch,
 };
-pub use beneath::read_beneath;
+pub use beneath::{Folder, read_beneath};
 pub use call::{
     Apart, Code, Counts, Done, Executed, FileCall, ModuleUse, Opening, ProgramCall, Renamed, RunError,
     RunResult, Summary, Watch,

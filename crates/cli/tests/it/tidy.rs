@@ -15,7 +15,8 @@ const ARROWS: [(&str, &[&str]); 7] = [
     ("sandbox", &["policy"]),
     ("runs", &["policy", "egress", "sandbox"]),
     ("agent", &["policy", "runs"]),
-    ("oubliette", &["policy", "runs", "agent"]),
+    ("foundry", &["policy", "runs", "agent"]),
+    ("oubliette", &["policy", "runs", "agent", "foundry"]),
     ("testkit", &[]),
 ];
 

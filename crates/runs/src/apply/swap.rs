@@ -288,7 +288,7 @@ fn aside(beside: &OsStr) -> OsString {
 }
 
 fn exchange(parent: &Folder, beside: &OsStr, name: &OsStr) -> io::Result<()> {
-    match parent.exchange(beside, name) {
+    match parent.exchange(beside, parent, name) {
         Err(e) if [Errno::INVAL, Errno::NOSYS, Errno::OPNOTSUPP].iter().any(|n| is_errno(&e, *n)) => {
             parent.rename(name, parent, &aside(beside))?;
             parent.rename(beside, parent, name)
@@ -363,7 +363,7 @@ pub(crate) fn back(target: &Folder, journal: &Journal) -> Vec<String> {
             let done = entry.new.is_some() && is == entry.new;
             match (old_at, done) {
                 (Some(old_at), true) => {
-                    match parent.exchange(old_at, name) {
+                    match parent.exchange(old_at, &parent, name) {
                         Ok(()) => remove(&parent, old_at, &entry.new_inner)?,
                         Err(_) => {
                             remove(&parent, name, &entry.new_inner)?;

@@ -1,0 +1,129 @@
+//! What passes the gate, what it leaves, and that nothing of a branch is trusted before.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use foundry::{Blame, GateVerdict, RowVerdict};
+
+use crate::rig::{Rig, guild};
+
+#[test]
+fn what_the_gate_said_lies_beside_the_branch() {
+    let rig = Rig::new();
+    rig.branch("better", "You read well.");
+    let record = rig.gated("better", GateVerdict::Passed);
+    let text = fs::read_to_string(rig.at("branches/better/gate.json")).unwrap();
+    assert_eq!(serde_json::from_str::<foundry::GateRecord>(&text).unwrap(), record);
+    assert_eq!(rig.arena.asked.get(), 1);
+    let left: Vec<_> = fs::read_dir(rig.at("")).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert!(left.iter().all(|name| !name.to_string_lossy().starts_with('.')), "{left:?}");
+}
+
+/// R60, R61: it is read, judged, refused with its reason, and stays as a record.
+#[test]
+fn r60_a_hypothesis_for_broader_tools_is_evaluated_and_refused_with_its_reason() {
+    let rig = Rig::new();
+    guild(&rig.at("branches/broader/guild"), &["read_file", "run_shell", "finish"], "You do.");
+    let hypothesis = r#"{"schema": 1, "statement": "A shell would help.",
+        "tools": [{"role": "worker", "add": ["run_shell"]}]}"#;
+    fs::write(rig.at("branches/broader/hypothesis.json"), hypothesis).unwrap();
+    let record = rig.gated("broader", GateVerdict::Refused);
+    assert!(record.findings.iter().any(|f| f.to_string().contains("run_shell")), "{record:?}");
+    assert_eq!(rig.arena.asked.get(), 0);
+    let shown = rig.make().show(&rig.id("broader"), &rig.terms()).unwrap();
+    assert_eq!(shown.hypothesis.unwrap().tools[0].add, ["run_shell"]);
+    assert_eq!(shown.gate.unwrap().verdict, GateVerdict::Refused);
+}
+
+/// W8: a branch never leads to a file outside its folder.
+#[test]
+fn w8_a_prompt_from_outside_the_folder_is_refused_and_never_read() {
+    let secret = "a-host-file-nobody-shall-see";
+    for (name, prompt) in
+        [("dots", "../../../../secret.md"), ("absolute", "/etc/passwd"), ("link", "prompts/link.md")]
+    {
+        let rig = Rig::new();
+        fs::write(rig.path("secret.md"), secret).unwrap();
+        let at = rig.at("branches").join(name);
+        guild(&at.join("guild"), &["read_file", "finish"], "You read.");
+        let manifest = fs::read_to_string(at.join("guild/guild.toml")).unwrap();
+        fs::write(at.join("guild/guild.toml"), manifest.replace("prompts/worker.md", prompt)).unwrap();
+        if name == "link" {
+            rig.link(format!("branches/{name}/guild/prompts/link.md"), "../../../../../../secret.md");
+        }
+        let record = rig.gated(name, GateVerdict::Refused);
+        assert!(!record.findings.is_empty() && rig.arena.asked.get() == 0, "{record:?}");
+        assert!(!serde_json::to_string(&record).unwrap().contains(secret));
+    }
+}
+
+/// W9: what is no branch's name never reaches the disk.
+#[test]
+fn w9_a_branch_is_a_folder_of_its_own_and_no_link_to_another() {
+    let rig = Rig::new();
+    rig.link("branches/base", "../baseline");
+    let e = rig.gate("base").unwrap_err();
+    assert_eq!(e.blame(), Blame::Input, "{e}");
+    fs::create_dir(rig.at("branches/inner")).unwrap();
+    rig.link("branches/inner/guild", "../../baseline");
+    rig.gated("inner", GateVerdict::Refused);
+    assert_eq!(rig.gate("nobody").unwrap_err().blame(), Blame::Input);
+    // Nor is the folder of all branches one.
+    fs::rename(rig.at("branches"), rig.at("elsewhere")).unwrap();
+    rig.link("branches", "elsewhere");
+    assert!(rig.gate("inner").is_err());
+    assert_eq!(rig.baseline(), "You read.");
+}
+
+#[test]
+fn a_fifo_a_socket_or_a_device_is_refused_and_never_waited_for() {
+    let rig = Rig::new();
+    rig.branch("odd", "You read.");
+    let fifo = rig.at("branches/odd/guild/prompts/fifo.md");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
+    let _socket = std::os::unix::net::UnixListener::bind(rig.at("branches/odd/guild/s")).unwrap();
+    let began = Instant::now();
+    let record = rig.gated("odd", GateVerdict::Refused);
+    assert!(began.elapsed() < Duration::from_secs(5));
+    assert_eq!(record.findings.iter().filter(|f| f["code"] == "tree-special").count(), 2, "{record:?}");
+    assert_eq!(record.branch_digest, None);
+    // The hypothesis and the result are files as well, or nothing.
+    let rig = Rig::new();
+    rig.branch("odd", "You read.");
+    for name in ["hypothesis.json", "gate.json"] {
+        let fifo = rig.at("branches/odd").join(name);
+        rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
+    }
+    assert_eq!(rig.gate("odd").unwrap_err().blame(), Blame::Input);
+    fs::remove_file(rig.at("branches/odd/hypothesis.json")).unwrap();
+    rig.gated("odd", GateVerdict::Passed);
+}
+
+#[test]
+fn an_attack_that_got_through_or_was_not_tried_is_no_pass() {
+    for (row, verdict) in [
+        (RowVerdict::Broken, GateVerdict::Broken),
+        (RowVerdict::Error, GateVerdict::Unproven),
+        (RowVerdict::Absent, GateVerdict::Unproven),
+        (RowVerdict::Refused, GateVerdict::Passed),
+    ] {
+        let mut rig = Rig::new();
+        rig.arena.verdict = row;
+        rig.branch("better", "You read well.");
+        rig.gated("better", verdict);
+    }
+}
+
+/// What a branch's author wrote is a text, and stays one.
+#[test]
+fn a_statement_is_kept_as_it_is_and_a_broken_one_is_the_askers_affair() {
+    let rig = Rig::new();
+    rig.branch("odd", "You read.");
+    fs::write(rig.at("branches/odd/hypothesis.json"), "{\"schema\": 1, \"statement\": \"\\u001b[2J\"}")
+        .unwrap();
+    rig.gated("odd", GateVerdict::Passed);
+    fs::write(rig.at("branches/odd/hypothesis.json"), "{\"schema\": 1}").unwrap();
+    assert_eq!(rig.gate("odd").unwrap_err().blame(), Blame::Input);
+    let listing = rig.make().list(&rig.terms()).unwrap();
+    assert_eq!(listing.branches.len(), 1);
+}

@@ -1,11 +1,12 @@
 //! The static gate: two folders, nobody else's to write, and whether the second may do more than the first. Nothing of
 //! either is run, filled in, or looked for outside its folder.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 
 use agent::LoadedGuild;
-use policy::{Deployment, Faults, Grant};
+use policy::narrower::{Finding, Review, Severity};
+use policy::{Date, Deployment, Faults, Grant, Waivers};
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::FoundryError;
@@ -20,8 +21,8 @@ pub struct Terms<'a> {
     pub deployment_digest: String,
     /// The waivers' file, where there is one: its name in messages, and its text.
     pub waivers: Option<(String, String)>,
-    /// The day, as `2026-11-30`.
-    pub today: String,
+    /// The day on which they must hold.
+    pub today: Date,
 }
 
 /// What the rules say.
@@ -29,7 +30,7 @@ pub struct Terms<'a> {
 pub(crate) struct Judgement {
     /// Why it does not pass; none when it does.
     pub(crate) refused: Option<String>,
-    /// Everything that was found.
+    /// Everything that was found, what a waiver lets pass included.
     pub(crate) findings: Vec<Value>,
     /// What of it is let pass.
     pub(crate) waived: Vec<Value>,
@@ -39,35 +40,70 @@ pub(crate) struct Judgement {
     pub(crate) passed: Option<(LoadedGuild, Grant)>,
 }
 
+impl Terms<'_> {
+    /// The waivers that hold today. One that has ended is a fault of the file, and then nothing is judged by it.
+    fn waivers(&self) -> Result<Waivers, FoundryError> {
+        let Some((name, text)) = &self.waivers else { return Ok(Waivers::default()) };
+        Waivers::parse(name, text, self.today)
+            .map_err(|faults| FoundryError::Input { what: "waivers".to_owned(), why: faults.to_string() })
+    }
+}
+
 /// Whether the Guild in `new` may take the place of the one in `old`.
 pub(crate) fn judge(terms: &Terms<'_>, old: &Path, new: &Path) -> Result<Judgement, FoundryError> {
-    let baseline = load(terms, old).map_err(|faults| FoundryError::Input {
+    let waivers = terms.waivers()?;
+    let baseline = agent::load(old).map_err(|faults| FoundryError::Input {
         what: "the baseline is not sound any more".to_owned(),
         why: relative(&faults, old),
     })?;
-    let (branch, grant) = match load(terms, new) {
-        Ok(loaded) => loaded,
-        Err(faults) => {
-            let refused = Some(format!("it is no sound Guild: {}", relative(&faults, new)));
-            return Ok(Judgement {
-                refused,
-                findings: faults_as_findings(&faults, new),
-                ..Judgement::default()
-            });
-        }
+    let branch = match agent::load(new) {
+        Ok(branch) => branch,
+        Err(faults) => return Ok(unsound(&faults, new)),
     };
-    let mut findings = Vec::new();
-    for (name, role) in &branch.guild.roles {
-        let had: BTreeSet<_> =
-            baseline.0.guild.roles.get(name).map(|role| role.tools.iter().collect()).unwrap_or_default();
-        for tool in role.tools.iter().filter(|tool| !had.contains(tool)) {
-            findings
-                .push(json!({"code": "tool-added", "place": format!("roles.{name}.tools"), "tool": tool}));
+    let deployment = terms.deployment;
+    let review = Review::of(
+        &baseline.capability(deployment),
+        &branch.capability(deployment),
+        Finding::beyond(deployment, &branch.guild),
+        &waivers,
+    );
+    let of = |waived: bool| review.findings.iter().filter(move |found| found.waived.is_some() == waived);
+    let judged = Judgement {
+        refused: None,
+        findings: review.findings.iter().map(value).collect(),
+        waived: of(true).map(value).collect(),
+        roles: value(&review.roles),
+        passed: None,
+    };
+    if review.refused {
+        let wider: Vec<String> = of(false)
+            .filter(|found| found.finding.severity == Severity::Wider)
+            .map(|found| format!("{} at {}", found.finding.code, found.finding.place))
+            .collect();
+        let more = wider.len().saturating_sub(3);
+        let first = wider.iter().take(3).cloned().collect::<Vec<_>>().join(", ");
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        let refused = Some(format!("it may do more than the baseline: {first}{more}"));
+        return Ok(Judgement { refused, ..judged });
+    }
+    match Grant::new(deployment, &branch.guild, &new.join("guild.toml").display().to_string()) {
+        Ok(grant) => Ok(Judgement { passed: Some((branch, grant)), ..judged }),
+        Err(faults) => {
+            let refused =
+                Some(format!("it asks for more than the deployment gives: {}", relative(&faults, new)));
+            Ok(Judgement { refused, ..judged })
         }
     }
-    let refused = (!findings.is_empty()).then(|| "it may do more than the baseline".to_owned());
-    let passed = refused.is_none().then_some((branch, grant));
-    Ok(Judgement { refused, findings, waived: Vec::new(), roles: json!({}), passed })
+}
+
+fn unsound(faults: &Faults, dir: &Path) -> Judgement {
+    let refused = Some(format!("it is no sound Guild: {}", relative(faults, dir)));
+    Judgement { refused, findings: faults_as_findings(faults, dir), ..Judgement::default() }
+}
+
+/// None of our own types fails at being told.
+fn value(told: &impl Serialize) -> Value {
+    serde_json::to_value(told).unwrap_or_default()
 }
 
 /// A folder that is no Guild's at all.
@@ -77,12 +113,6 @@ pub(crate) fn unfit(odd: &[Odd]) -> Judgement {
         .map(|odd| json!({"code": odd.code, "file": odd.path, "rule": "a Guild is files and folders, and not many", "message": odd.what}));
     let told: Vec<String> = odd.iter().map(|odd| format!("{}: {}", odd.path, odd.what)).collect();
     Judgement { refused: Some(told.join("; ")), findings: findings.collect(), ..Judgement::default() }
-}
-
-fn load(terms: &Terms<'_>, dir: &Path) -> Result<(LoadedGuild, Grant), Faults> {
-    let loaded = agent::load(dir)?;
-    let grant = Grant::new(terms.deployment, &loaded.guild, &dir.join("guild.toml").display().to_string())?;
-    Ok((loaded, grant))
 }
 
 /// Faults in words; the place of the copy is nobody's affair.

@@ -127,3 +127,72 @@ fn a_statement_is_kept_as_it_is_and_a_broken_one_is_the_askers_affair() {
     let listing = rig.make().list(&rig.terms()).unwrap();
     assert_eq!(listing.branches.len(), 1);
 }
+
+const WAIVER: &str = "[[waiver]]\nfinding = \"W-TOOL-ADDED\"\nplace = \"roles.worker.tools.write_file\"\n\
+    reason = \"It has to write now.\"\nexpires = ";
+
+/// The operator's word lets a named finding pass, for as long as it holds and nowhere else.
+#[test]
+fn a_waiver_of_the_operators_lets_one_finding_pass_until_it_ends() {
+    let mut rig = Rig::new();
+    guild(&rig.at("branches/writes/guild"), &["read_file", "write_file", "finish"], "You write.");
+    rig.gated("writes", GateVerdict::Refused);
+    rig.waivers = Some(format!("{WAIVER}2026-11-30\n"));
+    let record = rig.gated("writes", GateVerdict::Passed);
+    assert_eq!(record.waived.len(), 1, "{record:?}");
+    assert!(record.waived[0].to_string().contains("It has to write now."));
+    // Until promotion it has ended, or was taken back.
+    rig.waivers = None;
+    rig.not_promoted("writes", foundry::Refusal::Wider);
+    rig.waivers = Some(format!("{WAIVER}2026-11-29\n"));
+    let e = rig.promote("writes").unwrap_err();
+    assert_eq!(e.blame(), Blame::Input, "{e}");
+    assert!(e.to_string().contains("has passed"), "{e}");
+    assert_eq!(rig.gate("writes").unwrap_err().blame(), Blame::Input);
+    assert!(!rig.at(".next").exists());
+    rig.waivers = Some(format!("{WAIVER}2026-12-31\n"));
+    let kept = rig.promote("writes").unwrap();
+    assert_eq!(kept.waived.len(), 1);
+}
+
+/// A waiver is the operator's: one that a branch brings along is no file of a Guild that anybody reads.
+#[test]
+fn a_waiver_in_a_branch_counts_for_nothing() {
+    let rig = Rig::new();
+    let at = rig.at("branches/writes");
+    guild(&at.join("guild"), &["read_file", "write_file", "finish"], "You write.");
+    for place in [at.join("foundry.toml"), at.join("guild/foundry.toml")] {
+        fs::write(place, format!("{WAIVER}2026-12-31\n")).unwrap();
+    }
+    rig.gated("writes", GateVerdict::Refused);
+}
+
+/// R27: tools may come and go within what the baseline reaches, and the report says so.
+#[test]
+fn r27_tools_added_and_removed_are_told_role_by_role() {
+    let rig = Rig::empty(tempfile::tempdir().unwrap());
+    guild(&rig.path("start"), &["read_file", "search", "run_shell", "finish"], "You do.");
+    rig.make().init(&rig.path("start"), &rig.terms()).unwrap();
+    guild(&rig.at("branches/other/guild"), &["read_file", "run_shell", "run_command", "finish"], "You do.");
+    let record = rig.gated("other", GateVerdict::Passed);
+    assert_eq!(record.roles[0]["role"], "worker", "{record:?}");
+    assert_eq!(record.roles[0]["added"], serde_json::json!(["run_command"]));
+    assert_eq!(record.roles[0]["removed"], serde_json::json!(["search"]));
+}
+
+/// R58, R59: a Guild with a key in it is refused, and no report repeats it.
+#[test]
+fn r58_a_branch_that_holds_a_key_is_refused_and_no_report_repeats_it() {
+    let key = "sk-abcdefghijklmnop0123456789";
+    let rig = Rig::new();
+    rig.branch("key", &format!("Use the key {key} when asked."));
+    rig.gated("key", GateVerdict::Refused);
+    let manifest = fs::read_to_string(rig.at("branches/key/guild/guild.toml")).unwrap();
+    rig.branch("other", "You read.");
+    fs::write(rig.at("branches/other/guild/guild.toml"), format!("api_key = \"{key}\"\n{manifest}")).unwrap();
+    rig.gated("other", GateVerdict::Refused);
+    for id in ["key", "other"] {
+        let report = fs::read_to_string(rig.at("branches").join(id).join("gate.json")).unwrap();
+        assert!(!report.contains(key), "{report}");
+    }
+}

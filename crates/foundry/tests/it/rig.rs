@@ -10,7 +10,7 @@ use foundry::{
     Arena, Attacks, BranchId, Foundry, FoundryError, GateRecord, GateVerdict, Kept, Refusal, Row, RowVerdict,
     Terms,
 };
-use policy::{Deployment, Grant, Tier};
+use policy::{Date, Deployment, Grant, Tier};
 use tempfile::TempDir;
 
 pub(crate) struct Rig {
@@ -82,7 +82,7 @@ impl Rig {
             deployment: &self.deployment,
             deployment_digest: self.digest.clone(),
             waivers: self.waivers.clone().map(|text| ("foundry.toml".to_owned(), text)),
-            today: "2026-11-30".to_owned(),
+            today: Date::parse("2026-11-30").unwrap(),
         }
     }
 

@@ -100,7 +100,7 @@ impl Foundry {
             }
             Err(_) => {
                 let what = "a link, or no folder at all; a Guild is a folder";
-                Err(Unfit::Odd(vec![Odd { code: "tree-link", path: GUILD.to_owned(), what }]))
+                Err(Unfit::Odd(vec![Odd { code: "W-TREE-LINK", path: GUILD.to_owned(), what }]))
             }
         };
         let branch = match guild {

@@ -55,6 +55,10 @@ pub(crate) fn read(branch: &Folder) -> Result<Option<Hypothesis>, String> {
         Err(e) => return Err(format!("it cannot be read ({})", word(&e))),
     };
     let value = json(&bytes)?;
+    // It is shown wherever the branch is.
+    if policy::looks_like_key(&value.to_string()) {
+        return Err("it holds what looks like a key; nothing of it is shown".to_owned());
+    }
     if !value.is_object() {
         return Err("it is no object".to_owned());
     }
@@ -99,8 +103,10 @@ mod tests {
             (r#"{"schema": 1, "statement": "x", "verdict": "passed"}"#, "verdict"),
             (r#"{"schema": 1, "statement": "x", "statement": "y"}"#, "statement"),
             (r#"{"schema": 1, "statement": null}"#, "null"),
+            (r#"{"schema": 1, "statement": "use \u0073k-abcdefghijklmnop"}"#, "looks like a key"),
         ] {
             let said = of(text).unwrap_err();
+            assert!(!said.contains("sk-"), "{said}");
             assert!(said.contains(why), "{text}: {said}");
         }
         assert!(of(&" ".repeat(70_000)).unwrap_err().contains("longer"));

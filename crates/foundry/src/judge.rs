@@ -108,11 +108,27 @@ fn value(told: &impl Serialize) -> Value {
 
 /// A folder that is no Guild's at all.
 pub(crate) fn unfit(odd: &[Odd]) -> Judgement {
-    let findings = odd
-        .iter()
-        .map(|odd| json!({"code": odd.code, "file": odd.path, "rule": "a Guild is files and folders, and not many", "message": odd.what}));
+    let findings = odd.iter().map(|odd| {
+        finding(
+            odd.code,
+            &odd.path,
+            "",
+            odd.what,
+            "a Guild is a folder of files and folders, and of not too many",
+            "take it out",
+        )
+    });
     let told: Vec<String> = odd.iter().map(|odd| format!("{}: {}", odd.path, odd.what)).collect();
-    Judgement { refused: Some(told.join("; ")), findings: findings.collect(), ..Judgement::default() }
+    let refused = Some(format!("it is no Guild: {}", told.join("; ")));
+    Judgement { refused, findings: findings.collect(), ..Judgement::default() }
+}
+
+/// In the form of those that come from a comparison.
+fn finding(code: &str, file: &str, place: &str, now: &str, rule: &str, remedy: &str) -> Value {
+    json!({
+        "code": code, "severity": Severity::Wider, "file": file, "place": place, "was": "", "now": now, "rule": rule,
+        "remedy": remedy,
+    })
 }
 
 /// Faults in words; the place of the copy is nobody's affair.
@@ -135,14 +151,16 @@ pub(crate) fn relative(faults: &Faults, dir: &Path) -> String {
 
 fn faults_as_findings(faults: &Faults, dir: &Path) -> Vec<Value> {
     let all = faults.iter().map(|fault| {
-        json!({
-            "code": format!("guild-{}", fault.code.as_str()),
-            "file": inside(&fault.file, dir),
-            "place": fault.place,
-            "key": fault.key,
-            "message": fault.message,
-            "help": fault.help,
-        })
+        let code = format!("W-GUILD-{}", fault.code.as_str().to_uppercase());
+        let remedy = fault.help.as_deref().unwrap_or_default();
+        finding(
+            &code,
+            &inside(&fault.file, dir),
+            &fault.key,
+            &fault.message,
+            "a Guild is sound or is not read",
+            remedy,
+        )
     });
     all.collect()
 }

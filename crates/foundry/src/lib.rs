@@ -11,6 +11,7 @@
 //! descriptor and never through a link, what is judged is a private copy, and before the rules had their say nothing of
 //! it is run, filled in, or read outside its folder.
 
+mod arena;
 mod branch_id;
 mod exchange;
 mod gate;
@@ -20,9 +21,11 @@ mod list;
 mod promote;
 mod record;
 mod refusal;
+mod scripted;
 mod store;
 mod tree;
 
+pub use arena::Sandboxes;
 pub use branch_id::{BadBranchId, BranchId};
 pub use exchange::{Act, Kept, Step, Told};
 pub use gate::Arena;
@@ -32,4 +35,5 @@ pub use list::{Full, Listed, Listing};
 pub use promote::Standing;
 pub use record::{Attacks, GateRecord, GateVerdict, Row, RowVerdict};
 pub use refusal::{Blame, FoundryError, Refusal};
+pub use scripted::{Reply, Scripted};
 pub use store::Foundry;

@@ -104,20 +104,20 @@ pub struct Row {
     pub detail: String,
 }
 
-/// What came of one attack.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// What came of one attack, the worst last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum RowVerdict {
+    /// It means nothing here.
+    Absent,
     /// Nothing of it was carried out.
     Refused,
     /// It was carried out, and got nothing that it was after.
     Held,
-    /// It got what it wanted.
-    Broken,
     /// It could not be tried.
     Error,
-    /// It means nothing here.
-    Absent,
+    /// It got what it wanted.
+    Broken,
 }
 
 /// This gate.

@@ -82,7 +82,7 @@ impl Walk {
         let unread = |source| Unfit::Io { path: path.to_owned(), source };
         let (entries, more) = from.entries(MOST_ENTRIES).map_err(unread)?;
         if more || self.entries + entries.len() > MOST_ENTRIES {
-            self.too_much("tree-entries", path, "more entries than a Guild may have (4096)");
+            self.too_much("W-TREE-ENTRIES", path, "more entries than a Guild may have (4096)");
             return Ok(());
         }
         self.entries += entries.len();
@@ -110,7 +110,7 @@ impl Walk {
         };
         if meta.is_dir() {
             if depth >= DEEPEST {
-                self.too_much("tree-depth", path, "folders nested deeper than 16");
+                self.too_much("W-TREE-DEPTH", path, "folders nested deeper than 16");
                 return Ok(());
             }
             let inner = match from.folder(Path::new(name)) {
@@ -130,11 +130,11 @@ impl Walk {
         if !meta.is_file() {
             let kind = meta.file_type();
             let (code, what) = if kind.is_symlink() {
-                ("tree-link", "a link; a Guild is made of files and folders only")
+                ("W-TREE-LINK", "a link; a Guild is made of files and folders only")
             } else if kind.is_fifo() || kind.is_socket() {
-                ("tree-special", "a FIFO or a socket; a Guild is made of files and folders only")
+                ("W-TREE-SPECIAL", "a FIFO or a socket; a Guild is made of files and folders only")
             } else {
-                ("tree-special", "a device; a Guild is made of files and folders only")
+                ("W-TREE-SPECIAL", "a device; a Guild is made of files and folders only")
             };
             self.odd(code, path, what);
             return Ok(());
@@ -155,11 +155,11 @@ impl Walk {
     ) -> Result<(), Unfit> {
         if meta.nlink() > 1 {
             // Whoever has the other name can still write to it, and it may be anybody's file.
-            self.odd("tree-hard-link", path, "a file that has another name elsewhere (a hard link)");
+            self.odd("W-TREE-HARD-LINK", path, "a file that has another name elsewhere (a hard link)");
             return Ok(());
         }
         if meta.mode() & 0o6000 != 0 {
-            self.odd("tree-set-id", path, "a file with a set-user-id or set-group-id bit");
+            self.odd("W-TREE-SET-ID", path, "a file with a set-user-id or set-group-id bit");
             return Ok(());
         }
         let mode = kept_mode(meta);
@@ -174,7 +174,7 @@ impl Walk {
             size += bytes.len() as u64;
             self.bytes += bytes.len() as u64;
             if size > MOST_FILE || self.bytes > MOST_BYTES {
-                self.too_much("tree-bytes", path, "more bytes than a Guild may have");
+                self.too_much("W-TREE-BYTES", path, "more bytes than a Guild may have");
                 return Ok(());
             }
             content.update(bytes);
@@ -206,7 +206,7 @@ impl Walk {
         match e.kind() {
             ErrorKind::PermissionDenied => Err(Unfit::Io { path: path.to_owned(), source: e }),
             _ => {
-                self.odd("tree-changed", path, "it was exchanged while it was read");
+                self.odd("W-TREE-CHANGED", path, "it was exchanged while it was read");
                 Ok(())
             }
         }
@@ -329,25 +329,28 @@ mod tests {
         fs::hard_link(dir.path().join("secret"), guild.join("hard")).unwrap();
         fs::set_permissions(guild.join("guild.toml"), Permissions::from_mode(0o4755)).unwrap();
         let found = codes(&guild);
-        assert_eq!(found, ["tree-special", "tree-set-id", "tree-hard-link", "tree-link", "tree-link"]);
+        assert_eq!(
+            found,
+            ["W-TREE-SPECIAL", "W-TREE-SET-ID", "W-TREE-HARD-LINK", "W-TREE-LINK", "W-TREE-LINK"]
+        );
     }
 
     #[test]
     fn too_much_of_anything_is_told_before_it_is_read() {
         let (_dir, guild) = tree();
         fs::File::create(guild.join("large")).unwrap().set_len(1 << 40).unwrap();
-        assert_eq!(codes(&guild), ["tree-bytes"]);
+        assert_eq!(codes(&guild), ["W-TREE-BYTES"]);
         fs::remove_file(guild.join("large")).unwrap();
         let mut deep = guild.clone();
         for _ in 0..20 {
             deep.push("d");
         }
         fs::create_dir_all(&deep).unwrap();
-        assert_eq!(codes(&guild), ["tree-depth"]);
+        assert_eq!(codes(&guild), ["W-TREE-DEPTH"]);
         fs::remove_dir_all(guild.join("d")).unwrap();
         for n in 0..MOST_ENTRIES {
             fs::write(guild.join(format!("f{n}")), "").unwrap();
         }
-        assert_eq!(codes(&guild), ["tree-entries"]);
+        assert_eq!(codes(&guild), ["W-TREE-ENTRIES"]);
     }
 }

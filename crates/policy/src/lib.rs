@@ -62,7 +62,7 @@ pub use name::{EnvName, GuildPath, RoleName};
 pub use network::{Destination, Header, HeaderName, HostRule};
 pub use quoted::{BadQuoted, from_quotes, quoted, unquoted};
 pub use shape::{ShapeError, check_shape};
-pub use shown::shown;
+pub use shown::{looks_like_key, shown};
 pub use stop::{StopReason, StoppedBy};
 pub use tier::{Acceptance, BelowFloor, Surroundings, Tier, TierChoice};
 pub use tool::{Power, Tool};

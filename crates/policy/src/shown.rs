@@ -49,7 +49,7 @@ pub(crate) fn nearest<'a>(word: &str, accepted: impl Iterator<Item = &'a str>) -
 }
 
 /// Whether a text holds something in the form of a well-known kind of key.
-pub(crate) fn looks_like_key(text: &str) -> bool {
+pub fn looks_like_key(text: &str) -> bool {
     text.contains("-----BEGIN")
         || text
             .split(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == '-'))

@@ -60,7 +60,10 @@ pub use import::History;
 pub use manifest::sha256;
 pub use mask::Mask;
 pub use probe::probe;
-pub use prove::{Attack, BadCorpus, Corpus, Proof, Shown, Verdict, prove};
+pub use prove::{
+    Attack, BadCorpus, Corpus, Directly, Outside, Played, Player, Proof, Shown, Verdict, afterwards, prove,
+    prove_by, small,
+};
 pub use record::{Checked, Finding, Record, Standing};
 pub use resume::{Interrupted, Past, ResumeError};
 pub use run::Run;

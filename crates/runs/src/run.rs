@@ -169,6 +169,11 @@ impl Run {
         self.record.mask().text(text)
     }
 
+    /// Calls that have a number.
+    pub fn calls(&self) -> u32 {
+        self.calls.load(Ordering::Relaxed)
+    }
+
     /// The number that the next call will carry, taken; for calls that are refused and never reach the sandbox.
     pub fn next_call(&self) -> u32 {
         self.calls.fetch_add(1, Ordering::Relaxed) + 1

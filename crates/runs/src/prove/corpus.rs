@@ -118,6 +118,12 @@ impl Corpus {
         self.0.retain(|a| wanted(&a.id));
     }
 
+    /// SHA-256 over everything that is tried.
+    pub fn digest(&self) -> String {
+        let told: Vec<String> = self.0.iter().map(|attack| format!("{attack:?}")).collect();
+        crate::sha256(format!("{PRELUDE}\n{}", told.join("\n")).as_bytes())
+    }
+
     /// All of them.
     pub fn attacks(&self) -> &[Attack] {
         &self.0

@@ -14,6 +14,7 @@ mod corpus;
 mod left;
 mod modules;
 mod outside;
+mod player;
 #[cfg(test)]
 mod reference;
 
@@ -26,10 +27,11 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 pub use corpus::{Attack, BadCorpus, Corpus};
+pub use outside::Outside;
+pub use player::{Directly, Played, Player};
 
 use crate::{Code, Opening, ProgramCall, Run, RunError, RunResult, Standing};
 use left::came_out;
-use outside::Outside;
 
 /// What came of the attacks on one tier.
 #[derive(Clone, Debug, Serialize)]
@@ -105,6 +107,28 @@ pub async fn prove(
     if tier == Tier::Wasm {
         return modules::prove(host, corpus, folder, told).await;
     }
+    prove_by(host, &small(tier), corpus, folder, &Directly, told).await
+}
+
+/// The same under any grant, with every attack made by a player: what it refuses to start has been refused. The grant
+/// names its tier, which is not `wasm`.
+///
+/// # Errors
+/// [`RunError`] when the tier cannot be had, or the runs' own files fail.
+pub async fn prove_by(
+    host: &Host,
+    grant: &Grant,
+    corpus: &Corpus,
+    folder: &Path,
+    player: &impl Player,
+    told: &(dyn Fn(&str) + Sync),
+) -> Result<Proof, RunError> {
+    let Some(tier) = grant.isolation.tier.fixed().filter(|tier| *tier != Tier::Wasm) else {
+        return Err(RunError::Sandbox(SandboxError::Refused {
+            reason: "these attacks are made on a named tier that starts programs".to_owned(),
+            remedy: "name one with `--tier`".to_owned(),
+        }));
+    };
     let began = Instant::now();
     let aimed =
         |attack: &Attack| [&attack.layers, &attack.not].iter().any(|at| at.contains_key(tier.as_str()));
@@ -115,26 +139,25 @@ pub async fn prove(
                 .to_owned(),
         }));
     }
-    let grant = grant(tier);
     let store = folder.join(format!("runs-{tier}"));
     let outside = Outside::new(&folder.join(format!("canary-{tier}")))?;
     // One after the other: two machines that start at once on a busy host may take longer than a start may take.
-    let mut run = open(host, &grant, &store, None).await?;
-    let mut neighbour = open(host, &grant, &store, None).await?;
+    let mut run = open(host, grant, &store, None).await?;
+    let mut neighbour = open(host, grant, &store, None).await?;
     let report = run.report();
     let mut ids = vec![run.id().to_owned(), neighbour.id().to_owned()];
     let mut attacks = Vec::new();
     for attack in corpus.attacks().iter().filter(|a| a.module.is_none()) {
         told(&attack.id);
         let begun = Instant::now();
-        let (mut shown, quiet) = one(host, tier, attack, (&run, &neighbour), &outside).await?;
+        let (mut shown, quiet) = one(host, tier, attack, (&run, &neighbour), (&outside, player)).await?;
         shown.duration_ms = millis(begun);
         attacks.push(shown);
         // Some attacks end the sandbox they are in, which is no way out of it; the next gets a new one. One that came
         // to its end in peace has shown that its sandbox lives: to ask again would cost as much on an emulated machine.
         for run in [&mut run, &mut neighbour] {
             if !quiet && !alive(run).await {
-                let next = open(host, &grant, &store, None).await?;
+                let next = open(host, grant, &store, None).await?;
                 ids.push(next.id().to_owned());
                 ended(std::mem::replace(run, next).finish(StopReason::SandboxError, "", 0).await)?;
             }
@@ -174,8 +197,8 @@ async fn alive(run: &Run) -> bool {
     run.execute(call, &cancel).await.is_ok_and(|done| done.outcome.ended == Ended::Exit(0))
 }
 
-/// Small bounds, so that bombs are small.
-fn grant(tier: Tier) -> Grant {
+/// A grant with small bounds, so that bombs are small.
+pub fn small(tier: Tier) -> Grant {
     let mut grant = Grant::without_guild(&Deployment::default());
     grant.isolation.floor = Tier::Confined;
     grant.isolation.tier = match tier {
@@ -238,7 +261,7 @@ async fn one(
     tier: Tier,
     attack: &Attack,
     (run, neighbour): (&Run, &Run),
-    outside: &Outside,
+    (outside, player): (&Outside, &impl Player),
 ) -> Result<(Shown, bool), RunError> {
     let shown = |layer: &str, verdict: Verdict, refused: usize, detail: String| {
         shown_of(attack, layer, verdict, refused, detail)
@@ -269,7 +292,10 @@ async fn one(
     // What the control itself left with the listeners is no sign of the attack.
     outside.forget();
     if let Some(plant) = &attack.plant {
-        let said = execute(neighbour, plant, &facts, attack).await?;
+        let said = match execute(neighbour, plant, &facts, attack, &Directly).await? {
+            Ok(said) => said,
+            Err(why) => return Ok((shown(layer, Verdict::Error, 0, why), true)),
+        };
         if said.controls == 0 || !said.failed.is_empty() {
             let detail = format!("nothing could be planted: {}", said.failed.join("; "));
             return Ok((shown(layer, Verdict::Error, 0, detail), false));
@@ -277,7 +303,10 @@ async fn one(
     }
     // The neighbour's processes are there only now.
     let facts = self::facts(host, tier.as_str(), (run, neighbour), outside);
-    let said = execute(run, &attack.program, &facts, attack).await?;
+    let said = match execute(run, &attack.program, &facts, attack, player).await? {
+        Ok(said) => said,
+        Err(why) => return Ok((shown("policy", Verdict::Held, 1, why), true)),
+    };
     let mut broken = said.broken.clone();
     broken.extend(outside.seen());
     let refused = said.held.len();
@@ -314,14 +343,23 @@ fn facts(host: &Host, tier: &str, (run, neighbour): (&Run, &Run), outside: &Outs
     facts
 }
 
-async fn execute(run: &Run, program: &str, facts: &Value, attack: &Attack) -> Result<Said, RunError> {
+/// What a program printed, or why it was not started.
+async fn execute(
+    run: &Run,
+    program: &str,
+    facts: &Value,
+    attack: &Attack,
+    player: &impl Player,
+) -> Result<Result<Said, String>, RunError> {
     let program = corpus::program(program);
     let argv = ["python3", "-I", "-S", "-c", &program, &facts.to_string()].map(str::to_owned).to_vec();
     let timeout = attack.seconds.map(Duration::from_secs);
     let (tool, stdin) = ("prove".to_owned(), Vec::new());
     let call = ProgramCall { tool, argv, cwd: None, stdin, terminal: false, timeout };
-    let (_keep, cancel) = Cancel::new();
-    let done = run.execute(call, &cancel).await?;
+    let done = match player.play(run, call).await? {
+        Played::Done(done) => *done,
+        Played::Refused(why) => return Ok(Err(why)),
+    };
     let mut said = Said::of(&done.stdout);
     let by = done.outcome.stopped_by;
     said.ended = done.outcome.ended == Ended::Exit(0) && by == StoppedBy::Exit;
@@ -332,7 +370,7 @@ async fn execute(run: &Run, program: &str, facts: &Value, attack: &Attack) -> Re
     }
     let last = done.stderr.lines().last().unwrap_or_default();
     said.trouble = format!("{by}, {:?}, {last}", done.outcome.ended);
-    Ok(said)
+    Ok(Ok(said))
 }
 
 /// What an attack printed, line by line; a guest's word, from a program of ours.
@@ -363,8 +401,8 @@ impl Said {
     }
 }
 
-/// When both sandboxes are gone: no process of theirs, no private folder, and a record that is whole.
-fn afterwards(host: &Host, tier: Tier, store: &Path, ids: &[String], secret: &str) -> Vec<Shown> {
+/// When the sandboxes of these runs are gone: no process of theirs, no private folder, and a record that is whole.
+pub fn afterwards(host: &Host, tier: Tier, store: &Path, ids: &[String], secret: &str) -> Vec<Shown> {
     let shown = |id: &str, invariant: &str, layer: &str, bad: Vec<String>| Shown {
         id: id.to_owned(),
         invariant: invariant.to_owned(),

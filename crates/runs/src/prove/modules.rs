@@ -11,7 +11,7 @@ use sandbox::{Cancel, Ended, Host, Report, SandboxError};
 
 use super::corpus::{Attack, Corpus};
 use super::outside::Outside;
-use super::{Proof, Said, Shown, Verdict, afterwards, ended, grant, millis, shown_of};
+use super::{Proof, Said, Shown, Verdict, afterwards, ended, millis, shown_of, small};
 use crate::{Code, ModuleUse, Run, RunError};
 
 /// What every module stands on.
@@ -27,7 +27,7 @@ pub(super) async fn prove(
 ) -> Result<Proof, RunError> {
     let began = Instant::now();
     let outside = Outside::new(&folder.join("canary-wasm"))?;
-    let mut grant = grant(Tier::Wasm);
+    let mut grant = small(Tier::Wasm);
     // So that an endless loop ends by its fuel and soon.
     grant.limits.cpu = std::time::Duration::from_secs(2);
     let mut place = Place { host, grant, folder, ids: Vec::new(), report: None };

@@ -11,8 +11,9 @@ use serde_json::{Value, json};
 
 use crate::{RunError, RunId};
 
-/// The canary and the listeners of one tier's attacks.
-pub(super) struct Outside {
+/// The canary and the listeners that attacks are after.
+#[derive(Debug)]
+pub struct Outside {
     folder: PathBuf,
     abstract_name: String,
     tcp: TcpListener,
@@ -27,7 +28,10 @@ pub(super) struct Outside {
 
 impl Outside {
     /// Makes them, as open as they can be: only a sandbox's walls stand between.
-    pub(super) fn new(folder: &Path) -> Result<Outside, RunError> {
+    ///
+    /// # Errors
+    /// [`RunError::Io`].
+    pub fn new(folder: &Path) -> Result<Outside, RunError> {
         let name = || RunId::new().map_err(RunError::io("name", folder));
         let (name, content) = (name()?, name()?);
         Outside::make(folder, format!("oubliette-prove-{name}"), format!("CANARY {content}\n"))
@@ -72,7 +76,7 @@ impl Outside {
     }
 
     /// Where everything is.
-    pub(super) fn facts(&self) -> Value {
+    pub fn facts(&self) -> Value {
         let port = |a: std::io::Result<std::net::SocketAddr>| a.map_or(0, |a| a.port());
         json!({
             "folder": self.folder,
@@ -86,17 +90,17 @@ impl Outside {
     }
 
     /// Takes what came so far as not of an attack.
-    pub(super) fn forget(&self) {
+    pub fn forget(&self) {
         drop(self.arrived());
     }
 
     /// What the canary holds.
-    pub(super) fn content(&self) -> &str {
+    pub fn content(&self) -> &str {
         self.content.trim_end()
     }
 
     /// What an attack left outside.
-    pub(super) fn seen(&self) -> Vec<String> {
+    pub fn seen(&self) -> Vec<String> {
         let mut seen = self.arrived();
         let now = self.state();
         if now != self.before {

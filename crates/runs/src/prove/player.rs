@@ -1,0 +1,31 @@
+//! Who makes an attack inside a run: this program itself, or somebody who has to ask for it as a model does.
+
+use sandbox::Cancel;
+
+use crate::{Executed, ProgramCall, Run, RunError};
+
+/// What came of asking for a program.
+#[derive(Debug)]
+pub enum Played {
+    /// It ran, and ended so.
+    Done(Box<Executed>),
+    /// It was not started, for this reason.
+    Refused(String),
+}
+
+/// Somebody who has a program run inside.
+pub trait Player {
+    /// Has it run, if that is let.
+    fn play(&self, run: &Run, call: ProgramCall) -> impl Future<Output = Result<Played, RunError>>;
+}
+
+/// This program itself: nothing is asked, everything is run.
+#[derive(Clone, Copy, Debug)]
+pub struct Directly;
+
+impl Player for Directly {
+    async fn play(&self, run: &Run, call: ProgramCall) -> Result<Played, RunError> {
+        let (_keep, cancel) = Cancel::new();
+        Ok(Played::Done(Box::new(run.execute(call, &cancel).await?)))
+    }
+}

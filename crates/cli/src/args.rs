@@ -28,6 +28,9 @@ pub(crate) enum Command {
     /// Look at a Guild.
     #[command(subcommand)]
     Guild(Guild),
+    /// Change a Guild without letting it do more: branches, the gate, the baseline and the way back.
+    #[command(subcommand)]
+    Foundry(Foundry),
     /// Look at runs.
     #[command(subcommand)]
     Runs(Runs),
@@ -221,6 +224,62 @@ pub(crate) struct Reported {
     /// As SARIF 2.1.0, for tools that review code.
     #[arg(long, conflicts_with = "json")]
     pub(crate) sarif: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Foundry {
+    /// Make a Guild of yours the first baseline. Only a copy of it is kept.
+    Init {
+        /// The Guild's folder.
+        guild: PathBuf,
+        #[command(flatten)]
+        terms: FoundryTerms,
+    },
+    /// Look whether a branch may do no more than the baseline, and then attack it as every role: exit 3 where it does not
+    /// pass. What came of it is kept beside the branch.
+    Gate {
+        /// The branch, by its name in `foundry/branches` of the folder of records.
+        branch: foundry::BranchId,
+        #[command(flatten)]
+        terms: FoundryTerms,
+    },
+    /// Make a branch that has passed the gate the baseline. The baseline before is kept.
+    Promote {
+        /// The branch.
+        branch: foundry::BranchId,
+        #[command(flatten)]
+        terms: FoundryTerms,
+    },
+    /// Go back to the baseline before the present one.
+    Rollback {
+        #[command(flatten)]
+        terms: FoundryTerms,
+    },
+    /// The baseline, all branches and how they stand, and what was kept.
+    List {
+        #[command(flatten)]
+        terms: FoundryTerms,
+    },
+    /// A branch: what it claims, and what the gate said.
+    Show {
+        /// The branch.
+        branch: foundry::BranchId,
+        #[command(flatten)]
+        terms: FoundryTerms,
+    },
+}
+
+/// What the operator has decided, for the Foundry.
+#[derive(Debug, clap::Args)]
+pub(crate) struct FoundryTerms {
+    #[command(flatten)]
+    pub(crate) deploy: Deploy,
+    /// The operator's waivers [default: `foundry/foundry.toml` in the folder of records, where there is one]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) waivers: Option<PathBuf>,
+    /// As JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Subcommand)]

@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use foundry::{Blame, FoundryError};
 use policy::{Faults, StopReason, StoppedBy};
 use runs::{ApplyError, ResumeError, RunError, SandboxError, StoreError};
 
@@ -52,7 +53,18 @@ impl Exit {
             let excess = faults.iter().all(|f| f.code == policy::Code::Exceeds);
             return if excess { Exit::Refused } else { Exit::Usage };
         }
-        match e.downcast_ref::<RunError>() {
+        let run = match e.downcast_ref::<FoundryError>() {
+            Some(FoundryError::Run(run)) => Some(run),
+            Some(other) => {
+                return match other.blame() {
+                    Blame::Input => Exit::Usage,
+                    Blame::Rules => Exit::Refused,
+                    Blame::Machine => Exit::Infrastructure,
+                };
+            }
+            None => e.downcast_ref::<RunError>(),
+        };
+        match run {
             Some(RunError::Sandbox(SandboxError::Refused { .. })) => return Exit::Refused,
             Some(RunError::Import { .. } | RunError::Module { .. }) => return Exit::Usage,
             Some(RunError::Sandbox(_) | RunError::Cancelled | RunError::Io { .. }) => {

@@ -45,6 +45,7 @@ fn main() -> ExitCode {
         Command::Doctor(doctor) => command::doctor::doctor(doctor, host),
         Command::Prove(prove) => command::prove::prove(prove, host),
         Command::Guild(guild) => command::guild::guild(guild),
+        Command::Foundry(foundry) => command::foundry::foundry(foundry),
         Command::Runs(runs) => command::runs::runs(runs),
         Command::Schema(schema) => command::schema::schema(schema),
     };

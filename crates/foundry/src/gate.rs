@@ -115,8 +115,7 @@ impl Foundry {
 /// What attacks amount to.
 fn verdict(attacks: &Attacks) -> (GateVerdict, String) {
     let of = |verdict: RowVerdict| attacks.rows.iter().filter(move |row| row.verdict == verdict);
-    let first =
-        |verdict| of(verdict).next().map(|row| format!("{} as {}: {}", row.attack, row.role, row.detail));
+    let first = |verdict| of(verdict).next().map(|row| format!("{}: {}", row.attack, row.detail));
     let (broken, errors) = (of(RowVerdict::Broken).count(), of(RowVerdict::Error).count());
     let tried = of(RowVerdict::Held).count() + of(RowVerdict::Refused).count();
     if let Some(first) = first(RowVerdict::Broken) {

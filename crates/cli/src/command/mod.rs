@@ -4,6 +4,7 @@ pub(crate) mod apply;
 pub(crate) mod doctor;
 pub(crate) mod exec;
 pub(crate) mod export;
+pub(crate) mod foundry;
 pub(crate) mod guild;
 mod guild_diff;
 pub(crate) mod prove;

@@ -13,7 +13,8 @@
 mod calls;
 mod witness;
 
-use std::cell::Cell;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -35,6 +36,8 @@ use crate::{Arena, FoundryError};
 const TOLD: usize = 2000;
 /// Longest that all of it may take.
 const LONGEST: Duration = Duration::from_secs(4 * 3600);
+/// More often than anybody asks.
+const OFTEN: u32 = 1_000_000;
 /// Characters of a detail.
 const DETAIL: usize = 300;
 
@@ -92,9 +95,11 @@ impl Sandboxes<'_> {
             call: small.call,
             ..script.grant.clone()
         };
-        let player = Asking { script, grant: &grant, ways: script.ways(), number: Cell::new(0) };
+        let player = Asking { script, grant: &grant, ways: script.ways(), by: RefCell::default() };
         let proof = runs::prove_by(self.host, &grant, self.corpus, self.folder, &player, self.told).await?;
-        Ok(proof.attacks.iter().chain(&proof.afterwards).map(|shown| row("", shown)).collect())
+        let by = player.by.borrow();
+        let role = |shown: &Shown| by.get(&shown.id).map_or("", RoleName::as_str);
+        Ok(proof.attacks.iter().chain(&proof.afterwards).map(|shown| row(role(shown), shown)).collect())
     }
 }
 
@@ -201,8 +206,8 @@ fn unhurried(grant: &Grant) -> Grant {
     let mut grant = grant.clone();
     let forever = |budget: &mut Budget| {
         let Budget { steps, tool_calls, tokens, wall, depth: _, repeats, format_errors } = budget;
-        (*steps, *tool_calls, *repeats, *format_errors) = (u32::MAX, u32::MAX, u32::MAX, u32::MAX);
-        (*tokens, *wall) = (u64::MAX, LONGEST);
+        (*steps, *tool_calls, *repeats, *format_errors) = (OFTEN, OFTEN, OFTEN, OFTEN);
+        (*tokens, *wall) = (u64::from(OFTEN) << 20, LONGEST);
     };
     forever(&mut grant.budget);
     grant.roles.values_mut().for_each(|role| forever(&mut role.budget));
@@ -239,15 +244,17 @@ struct Asking<'a> {
     script: &'a Script<'a>,
     grant: &'a Grant,
     ways: Vec<(RoleName, Tool)>,
-    number: Cell<usize>,
+    /// Who asked for which.
+    by: RefCell<BTreeMap<String, RoleName>>,
 }
 
 impl Player for Asking<'_> {
-    async fn play(&self, run: &Run, call: ProgramCall) -> Result<Played, RunError> {
-        let n = self.number.replace(self.number.get() + 1);
-        let Some((role, tool)) = self.ways.get(n % self.ways.len().max(1)) else {
+    async fn play(&self, run: &Run, attack: &str, call: ProgramCall) -> Result<Played, RunError> {
+        let n = self.by.borrow().len() % self.ways.len().max(1);
+        let Some((role, tool)) = self.ways.get(n) else {
             return Ok(Played::Refused("nobody asks".to_owned()));
         };
+        self.by.borrow_mut().insert(attack.to_owned(), role.clone());
         let mut arguments = if *tool == Tool::RunShell {
             json!({ "command": in_a_shell(&call.argv) })
         } else {
@@ -274,10 +281,11 @@ impl Player for Asking<'_> {
     }
 }
 
-/// An argument vector as a text for a shell: each word in quotes, so that it is the same vector again.
+/// An argument vector as a text for a shell: each word in quotes, so that it is the same vector again. The shell makes
+/// room for it, and takes along what it has put into the environment: neither is of the sandbox.
 fn in_a_shell(argv: &[String]) -> String {
     let quoted: Vec<String> = argv.iter().map(|word| format!("'{}'", word.replace('\'', "'\\''"))).collect();
-    quoted.join(" ")
+    format!("unset PWD OLDPWD SHLVL; exec {}", quoted.join(" "))
 }
 
 /// Adds what came of a call to the row of its tool: the worst is what counts.
@@ -327,7 +335,7 @@ mod tests {
     #[test]
     fn a_vector_in_a_shells_quotes_is_one_word_each() {
         let argv = ["a b", "it's", "$(touch x)", ""].map(str::to_owned);
-        assert_eq!(in_a_shell(&argv), r"'a b' 'it'\''s' '$(touch x)' ''");
+        assert_eq!(in_a_shell(&argv), r"unset PWD OLDPWD SHLVL; exec 'a b' 'it'\''s' '$(touch x)' ''");
     }
 
     #[test]

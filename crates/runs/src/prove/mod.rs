@@ -356,7 +356,7 @@ async fn execute(
     let timeout = attack.seconds.map(Duration::from_secs);
     let (tool, stdin) = ("prove".to_owned(), Vec::new());
     let call = ProgramCall { tool, argv, cwd: None, stdin, terminal: false, timeout };
-    let done = match player.play(run, call).await? {
+    let done = match player.play(run, &attack.id, call).await? {
         Played::Done(done) => *done,
         Played::Refused(why) => return Ok(Err(why)),
     };

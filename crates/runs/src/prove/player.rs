@@ -15,8 +15,13 @@ pub enum Played {
 
 /// Somebody who has a program run inside.
 pub trait Player {
-    /// Has it run, if that is let.
-    fn play(&self, run: &Run, call: ProgramCall) -> impl Future<Output = Result<Played, RunError>>;
+    /// Has the program of an attack run, if that is let.
+    fn play(
+        &self,
+        run: &Run,
+        attack: &str,
+        call: ProgramCall,
+    ) -> impl Future<Output = Result<Played, RunError>>;
 }
 
 /// This program itself: nothing is asked, everything is run.
@@ -24,7 +29,7 @@ pub trait Player {
 pub struct Directly;
 
 impl Player for Directly {
-    async fn play(&self, run: &Run, call: ProgramCall) -> Result<Played, RunError> {
+    async fn play(&self, run: &Run, _: &str, call: ProgramCall) -> Result<Played, RunError> {
         let (_keep, cancel) = Cancel::new();
         Ok(Played::Done(Box::new(run.execute(call, &cancel).await?)))
     }

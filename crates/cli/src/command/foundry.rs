@@ -19,8 +19,6 @@ use crate::render::{self, one_line};
 use crate::scratch::Folder;
 use crate::signal;
 
-/// Bytes of the waivers' file.
-const MOST_WAIVERS: u64 = 1 << 20;
 /// Findings that are shown; `--json` has all of them.
 const MOST_SHOWN: usize = 40;
 
@@ -94,22 +92,20 @@ fn terms<'a>(options: &args::FoundryTerms, deployed: &'a Deployed, data: &Path) 
         Some(file) => Some(file.clone()),
         None => beside.exists().then_some(beside),
     };
-    let waivers = file.map(|file| Ok::<_, anyhow::Error>((file.display().to_string(), text_of(&file)?)));
+    let waivers = file.map(|file| {
+        let within = |place: &Path| Some(file.canonicalize().ok()?.starts_with(place.canonicalize().ok()?));
+        if within(&data.join("foundry/branches")) == Some(true) {
+            let name = file.display();
+            return Err(usage(format!("{name} lies among the branches: waivers are the operator's")));
+        }
+        Ok((file.display().to_string(), deploy::text_of("the waivers", &file)?))
+    });
     Ok(Terms {
         deployment: &deployed.deployment,
         deployment_digest: runs::sha256(deployed.text.as_bytes()),
         waivers: waivers.transpose()?,
         today: Date::of_unix(since.map(|time| time.as_secs()).unwrap_or_default()),
     })
-}
-
-fn text_of(file: &Path) -> anyhow::Result<String> {
-    let problem = |why: &str| usage(format!("cannot read the waivers {}: {why}", file.display()));
-    let meta = std::fs::metadata(file).map_err(|e| problem(&deploy::plain(&e)))?;
-    if !meta.is_file() || meta.len() > MOST_WAIVERS {
-        return Err(problem("it is no file, or larger than 1 MiB"));
-    }
-    std::fs::read_to_string(file).map_err(|e| problem(&deploy::plain(&e)))
 }
 
 fn gate(foundry: &Foundry, branch: &BranchId, terms: &Terms<'_>) -> anyhow::Result<GateRecord> {

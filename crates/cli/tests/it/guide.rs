@@ -68,7 +68,7 @@ fn the_guide_to_the_gate_is_what_happens() {
     happens(&Place::quick(), "gate.md", 12, &["oubliette ", "cp ", "sed ", "mkdir ", "printf ", "echo "]);
 }
 
-fn happens(place: &Place, guide: &str, least: usize, commands: &[&str]) {
+pub(crate) fn happens(place: &Place, guide: &str, least: usize, commands: &[&str]) {
     std::os::unix::fs::symlink(
         fs::canonicalize(concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples")).unwrap(),
         place.path("examples"),

@@ -13,6 +13,7 @@ mod cases;
 mod endpoint;
 mod ends;
 mod exec;
+mod foundry;
 mod gate;
 mod guide;
 mod hostile;

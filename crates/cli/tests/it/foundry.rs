@@ -1,0 +1,296 @@
+//! The Foundry from outside: the gate with real sandboxes, and what every command says and ends with.
+//!
+//! Where a claim is not about the programs that `prove` attacks with, the deployment starts no Python: each of those is
+//! then refused by its name, which takes no time.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use foundry::{Arena, Attacks, BranchId, Foundry, FoundryError, GateVerdict, Row, RowVerdict, Terms};
+use policy::{Date, Deployment, Grant, Tier};
+use serde_json::Value;
+
+use crate::place::{Place, Ran, holds, told};
+
+const KEY: &str = "sk-canary-0123456789abcdef-key";
+/// No Python, so that attacks which are programs are refused by their name.
+const QUICK: &str = "[isolation]\ntier = \"namespace\"\nfloor = \"namespace\"\n[shell]\ndeny = [\"python3\"]\n\
+    [model]\napi_key_env = \"TEST_MODEL_KEY\"\n[secrets]\npass = [\"TEST_SECRET\"]\n";
+
+/// A Foundry whose baseline may read, write and run commands.
+fn place() -> Place {
+    let place = Place::quick();
+    place.write("oubliette.toml", QUICK);
+    place.guild(&["read_file", "write_file", "run_command", "finish"]);
+    foundry_of(&place, &["init", "guild"], 0);
+    place
+}
+
+fn branch(place: &Place, id: &str, tools: &str, prompt: &str) {
+    let manifest = place.read("guild/guild.toml").replace("tools = [", &format!("tools = [{tools}"));
+    place.write(&format!("data/foundry/branches/{id}/guild/guild.toml"), manifest);
+    place.write(&format!("data/foundry/branches/{id}/guild/prompts/worker.md"), prompt);
+}
+
+#[track_caller]
+fn foundry_of(place: &Place, args: &[&str], code: i32) -> Ran {
+    let ran = place.ran([&["foundry"], args].concat());
+    assert_eq!(ran.code, Some(code), "{args:?}: {ran:?}");
+    assert!(!ran.err.contains("panicked"), "{ran:?}");
+    ran
+}
+
+/// The result of the gate as a program reads it.
+fn gated(place: &Place, id: &str, code: i32) -> Value {
+    foundry_of(place, &["gate", id, "--json"], code).json()
+}
+
+/// The whole way of a branch, with all attacks, on a machine whose operator has keys.
+#[test]
+fn the_guide_of_the_foundry_is_what_happens() {
+    let place = Place::quick();
+    crate::guide::happens(&place, "foundry.md", 10, &["oubliette ", "mkdir ", "cp ", "echo ", "sed "]);
+}
+
+/// R58, R59: neither the model's key nor what is handed into sandboxes on purpose is in anything that the gate made, nor
+/// could anything of a branch have seen it.
+#[test]
+fn r59_a_gate_needs_no_key_and_leaves_none() {
+    let place = place();
+    branch(&place, "better", "", "You do it well.");
+    let mut gate = place.oubliette(["foundry", "gate", "better", "--json"]);
+    gate.env("TEST_MODEL_KEY", KEY).env("TEST_SECRET", "another-secret-of-the-operator");
+    let ran = told(gate.output().unwrap());
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    for secret in [KEY, "another-secret-of-the-operator"] {
+        assert!(!holds(&place.path("data"), secret.as_bytes()), "{secret} is in the Foundry");
+        assert!(!ran.out.contains(secret) && !ran.err.contains(secret));
+    }
+    // Runs and canaries of the gate are gone.
+    assert_eq!(fs::read_dir(place.path("home")).unwrap().count(), 0);
+    assert!(place.ids().is_empty());
+}
+
+/// R61: nothing of a wider branch is run; R60: its reason stays.
+#[test]
+fn r61_a_wider_branch_is_refused_before_anything_is_started() {
+    let place = place();
+    branch(&place, "wider", "\"run_shell\", ", "You do it.");
+    let statement = "A shell \u{1b}[2J\u{202e}helps.";
+    let hypothesis = serde_json::json!({"schema": 1, "statement": statement, "tools": [{"role": "worker", "add": ["run_shell"]}]});
+    place.write("data/foundry/branches/wider/hypothesis.json", hypothesis.to_string());
+    // On a floor that no sandbox here reaches: none is wanted.
+    let said = foundry_of(&place, &["gate", "wider", "--floor", "microvm", "--json"], 3).json();
+    assert_eq!(said["ok"], false);
+    let codes: Vec<&str> =
+        said["gate"]["findings"].as_array().unwrap().iter().filter_map(|f| f["code"].as_str()).collect();
+    assert!(codes.contains(&"W-SHELL-FORM") || codes.contains(&"W-TOOL-ADDED"), "{said}");
+    assert_eq!(said["gate"]["roles"][0]["added"], serde_json::json!(["run_shell"]));
+    assert!(said["gate"]["attacks"].is_null());
+    let text = foundry_of(&place, &["gate", "wider"], 3).out;
+    assert!(
+        text.contains("wider refused") && text.contains("+run_shell") && text.contains("would pass:"),
+        "{text}"
+    );
+    let refused = foundry_of(&place, &["promote", "wider", "--json"], 3).json();
+    assert_eq!((&refused["ok"], &refused["refusal"]), (&false.into(), &"not-passed".into()), "{refused}");
+    let shown = foundry_of(&place, &["show", "wider"], 0).out;
+    assert!(shown.contains("asks for worker: +run_shell") && shown.contains("A shell"), "{shown}");
+    assert!(!shown.contains('\u{1b}') && !shown.contains('\u{202e}'), "{shown:?}");
+    let listed = foundry_of(&place, &["list"], 0).out;
+    assert!(
+        listed.contains("not-passed") && !listed.contains('\u{1b}') && !listed.contains('\u{202e}'),
+        "{listed:?}"
+    );
+}
+
+/// W9: 2 is said, and nothing is made, for whatever is no branch's name.
+#[test]
+fn w9_what_is_no_branchs_name_is_refused_by_every_command() {
+    let place = place();
+    let before = testkit::Tree::of(&place.path("data")).unwrap();
+    let long = "a".repeat(65);
+    for id in
+        ["../baseline", "..", "", "/etc", "a/b", "Baseline", "b\u{430}se", "a b", "-x", "a\u{202e}b", &long]
+    {
+        for verb in ["gate", "promote", "show"] {
+            let ran = foundry_of(&place, &[verb, id], 2);
+            assert!(!ran.err.contains('\u{202e}'), "{ran:?}");
+        }
+    }
+    for verb in ["gate", "promote", "show"] {
+        foundry_of(&place, &[verb, "nobody"], 2);
+        foundry_of(&place, &[verb, "nobody", "--json"], 2);
+    }
+    assert_eq!(
+        before.differences(&testkit::Tree::of(&place.path("data")).unwrap()),
+        Vec::<std::path::PathBuf>::new()
+    );
+}
+
+#[test]
+fn a_waiver_that_has_ended_is_a_fault_of_the_operators_file() {
+    let place = place();
+    branch(&place, "wider", "\"search\", ", "You do it.");
+    let waiver = "[[waiver]]\nfinding = \"W-TOOL-ADDED\"\nplace = \"roles.worker.tools.search\"\nreason = \"It looks.\"\nexpires = ";
+    place.write("data/foundry/foundry.toml", format!("{waiver}2020-01-01\n"));
+    let ran = foundry_of(&place, &["gate", "wider"], 2);
+    assert!(ran.err.contains("has passed"), "{ran:?}");
+    assert!(!place.path("data/foundry/branches/wider/gate.json").exists());
+    // One that a branch brought along is nobody's word.
+    place.write("data/foundry/branches/wider/foundry.toml", format!("{waiver}2999-01-01\n"));
+    fs::remove_file(place.path("data/foundry/foundry.toml")).unwrap();
+    let file = "data/foundry/branches/wider/foundry.toml";
+    let ran = foundry_of(&place, &["gate", "wider", "--waivers", file], 2);
+    assert!(ran.err.contains("operator"), "{ran:?}");
+}
+
+/// A tool of the Guild's own is run only behind the rules, and is attacked like every other.
+#[cfg(feature = "wasm")]
+#[test]
+fn a_branch_with_a_tool_of_its_own_is_attacked_with_it() {
+    let place = Place::quick();
+    place.write("oubliette.toml", QUICK);
+    place.guild(&["read_file", "add", "finish"]);
+    let manifest = place.read("guild/guild.toml");
+    place.write(
+        "guild/guild.toml",
+        format!("{manifest}\n[tools.add]\nmanifest = \"add.json\"\nmodule = \"add.wasm\"\n"),
+    );
+    place.write(
+        "guild/add.json",
+        r#"{"name": "add", "description": "adds", "parameters": {"type": "object", "properties": {}}}"#,
+    );
+    place.write("guild/add.wasm", wat::parse_str("(module (func (export \"_start\")))").unwrap());
+    foundry_of(&place, &["init", "guild"], 0);
+    for name in ["guild.toml", "add.json", "add.wasm", "prompts/worker.md"] {
+        let bytes = fs::read(place.path("guild").join(name)).unwrap();
+        place.write(&format!("data/foundry/branches/own/guild/{name}"), bytes);
+    }
+    place.write("data/foundry/branches/own/guild/prompts/worker.md", "You add.");
+    let said = gated(&place, "own", 0);
+    let rows = said["gate"]["attacks"]["rows"].as_array().unwrap();
+    let row = rows.iter().find(|row| row["attack"] == "tool:add").unwrap();
+    assert_eq!((&row["role"], &row["verdict"]), (&"worker".into(), &"held".into()), "{row}");
+    // Another module under its name is another tool.
+    let other = wat::parse_str("(module (func (export \"_start\") (unreachable)))").unwrap();
+    place.write("data/foundry/branches/own/guild/add.wasm", other);
+    let said = gated(&place, "own", 3);
+    assert!(said["gate"]["findings"].to_string().contains("W-MODULE-CHANGED"), "{said}");
+}
+
+/// What each role may not do is refused, and what it may do is held, by name.
+#[test]
+fn every_role_is_played_with_every_tool() {
+    let place = Place::quick();
+    place.write("oubliette.toml", QUICK);
+    place.guild(&["read_file", "write_file", "run_command", "finish"]);
+    let more = "\n[roles.second]\nprompt = \"prompts/worker.md\"\ntools = []\n";
+    place.write("guild/guild.toml", place.read("guild/guild.toml") + more);
+    foundry_of(&place, &["init", "guild"], 0);
+    branch(&place, "b", "", "You do it.");
+    let said = gated(&place, "b", 0);
+    let rows = said["gate"]["attacks"]["rows"].as_array().unwrap();
+    for tool in policy::Tool::ALL {
+        for role in ["worker", "second"] {
+            let name = format!("tool:{tool}");
+            let row = rows.iter().find(|row| row["attack"] == name.as_str() && row["role"] == role).unwrap();
+            let has = role == "worker" && ["read_file", "write_file", "run_command"].contains(&tool.as_str());
+            assert_eq!(row["verdict"], if has { "held" } else { "refused" }, "{row}");
+        }
+    }
+    assert!(rows.iter().any(|row| row["attack"] == "no-process-is-left" && row["verdict"] == "held"));
+}
+
+/// Attacks that were made and held.
+struct Said;
+
+impl Arena for Said {
+    async fn attack(&self, _: &agent::LoadedGuild, _: &Grant) -> Result<Attacks, FoundryError> {
+        let row = Row {
+            role: String::new(),
+            attack: "one".to_owned(),
+            verdict: RowVerdict::Held,
+            layer: String::new(),
+            detail: String::new(),
+        };
+        let (engine, corpus) = (String::new(), String::new());
+        Ok(Attacks { tier: Tier::Namespace, engine, corpus, rows: vec![row], duration_ms: 1 })
+    }
+}
+
+/// As if the attacks had been made under this place's deployment.
+fn passed(place: &Place, id: &str) {
+    let text = place.read("oubliette.toml");
+    let deployment = Deployment::parse("oubliette.toml", &text).unwrap();
+    let terms = Terms {
+        deployment: &deployment,
+        deployment_digest: runs::sha256(text.as_bytes()),
+        waivers: None,
+        today: Date::parse("2026-01-01").unwrap(),
+    };
+    let foundry = Foundry::open(&place.path("data")).unwrap().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let record = runtime.block_on(foundry.gate(&BranchId::parse(id).unwrap(), &terms, &Said)).unwrap();
+    assert_eq!(record.verdict, GateVerdict::Passed, "{record:?}");
+}
+
+#[test]
+fn of_two_programs_that_promote_at_once_one_wins_and_the_other_ends_with_3() {
+    for _ in 0..5 {
+        let place = place();
+        for id in ["one", "two"] {
+            branch(&place, id, "", id);
+            passed(&place, id);
+        }
+        let start = |id: &str| {
+            let mut command = place.oubliette(["foundry", "promote", id, "--json"]);
+            command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+            command.spawn().unwrap()
+        };
+        let both = ["one", "two"].map(start);
+        let mut ends = both.map(|child| told(child.wait_with_output().unwrap()));
+        ends.sort_by_key(|ran| ran.code);
+        assert_eq!((ends[0].code, ends[1].code), (Some(0), Some(3)), "{ends:?}");
+        assert_eq!(ends[1].json()["refusal"], "baseline-changed", "{ends:?}");
+        let winner = ends[0].json()["change"]["branch"].as_str().unwrap().to_owned();
+        assert_eq!(place.read("data/foundry/baseline/prompts/worker.md"), winner);
+    }
+}
+
+#[test]
+fn promoting_and_going_back_are_told_and_kept() {
+    let place = place();
+    branch(&place, "one", "", "one");
+    passed(&place, "one");
+    let promoted = foundry_of(&place, &["promote", "one", "--json"], 0).json();
+    assert_eq!((&promoted["change"]["act"], &promoted["change"]["n"]), (&"promote".into(), &1.into()));
+    assert!(place.path("data/foundry/history").join(promoted["kept_in"].as_str().unwrap()).is_dir());
+    let back = foundry_of(&place, &["rollback"], 0).out;
+    assert!(back.contains("went back to what change 1 had replaced"), "{back}");
+    let none = foundry_of(&place, &["rollback", "--json"], 3).json();
+    assert_eq!(none["refusal"], "nothing-kept");
+    let list = foundry_of(&place, &["list", "--json"], 0).json();
+    assert_eq!(list["history"].as_array().unwrap().len(), 2, "{list}");
+    assert_eq!(list["branches"][0]["standing"], "ready");
+    assert_eq!(fs::metadata(place.path("data/foundry")).unwrap().permissions().mode() & 0o777, 0o700);
+}
+
+/// Without a Foundry, a baseline or a tier there is a sentence, and a code that says whose affair it is.
+#[test]
+fn what_is_missing_is_named() {
+    let place = Place::quick();
+    place.write("oubliette.toml", QUICK);
+    for args in [&["list"][..], &["rollback"], &["gate", "x"], &["promote", "x"]] {
+        let ran = foundry_of(&place, args, 2);
+        assert!(ran.err.contains("foundry init"), "{ran:?}");
+    }
+    assert!(!place.path("data").exists());
+    place.guild(&["read_file", "finish"]);
+    foundry_of(&place, &["init", "guild"], 0);
+    branch(&place, "one", "", "one");
+    // Refused by the floor, with a remedy, and nothing is written down as a result.
+    let ran = foundry_of(&place, &["gate", "one", "--floor", "microvm"], 3);
+    assert!(ran.err.contains("floor") || ran.err.contains("microvm"), "{ran:?}");
+    assert!(!place.path("data/foundry/branches/one/gate.json").exists());
+}

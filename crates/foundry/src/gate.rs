@@ -9,10 +9,12 @@ use agent::LoadedGuild;
 use policy::Grant;
 
 use crate::judge::{Judgement, Terms, judge, unfit};
-use crate::record::{self, Attacks, GateRecord, GateVerdict, RowVerdict};
+use crate::record::{self, Attacks, GateRecord, GateVerdict, Row, RowVerdict};
 use crate::store::{BASELINE, BRANCHES, GUILD, Private, now};
 use crate::tree::{self, Odd, Unfit};
 use crate::{BranchId, Foundry, FoundryError, hypothesis};
+
+const UNTOUCHED: &str = "the-foundry-is-untouched";
 
 /// Where a Guild is attacked.
 pub trait Arena {
@@ -29,6 +31,25 @@ struct Taken {
     private: Private,
     branch: Result<String, Vec<Odd>>,
     baseline: String,
+}
+
+impl Taken {
+    /// Whether the Foundry's own copies are what they were before the attacks.
+    fn untouched(&self) -> Row {
+        let same = |name: &str, digest: Option<&String>| {
+            let now =
+                self.private.folder.folder(Path::new(name)).ok().and_then(|copy| tree::digest(&copy).ok());
+            now.as_ref() == digest
+        };
+        let kept = same(GUILD, self.branch.as_ref().ok()) && same(BASELINE, Some(&self.baseline));
+        Row {
+            role: String::new(),
+            attack: UNTOUCHED.to_owned(),
+            verdict: if kept { RowVerdict::Held } else { RowVerdict::Broken },
+            layer: "sandbox".to_owned(),
+            detail: if kept { "" } else { "a copy that only the Foundry writes has changed" }.to_owned(),
+        }
+    }
 }
 
 impl Foundry {
@@ -64,7 +85,8 @@ impl Foundry {
             attacks: None,
         };
         if let Some((guild, grant)) = passed {
-            let attacks = arena.attack(&guild, &grant).await?;
+            let mut attacks = arena.attack(&guild, &grant).await?;
+            attacks.rows.push(taken.untouched());
             (record.verdict, record.reason) = verdict(&attacks);
             record.attacks = Some(attacks);
         }
@@ -117,7 +139,9 @@ fn verdict(attacks: &Attacks) -> (GateVerdict, String) {
     let of = |verdict: RowVerdict| attacks.rows.iter().filter(move |row| row.verdict == verdict);
     let first = |verdict| of(verdict).next().map(|row| format!("{}: {}", row.attack, row.detail));
     let (broken, errors) = (of(RowVerdict::Broken).count(), of(RowVerdict::Error).count());
-    let tried = of(RowVerdict::Held).count() + of(RowVerdict::Refused).count();
+    // Looking afterwards is no attack: without one nothing was shown.
+    let held = of(RowVerdict::Held).chain(of(RowVerdict::Refused));
+    let tried = held.filter(|row| row.attack != UNTOUCHED).count();
     if let Some(first) = first(RowVerdict::Broken) {
         (GateVerdict::Broken, format!("{broken} attacks got what they wanted, first {first}"))
     } else if let Some(first) = first(RowVerdict::Error) {

@@ -72,7 +72,13 @@ impl Foundry {
     pub fn open(data: &Path) -> Result<Option<Foundry>, FoundryError> {
         let path = data.join("foundry");
         match Folder::open(&path) {
-            Ok(root) => Ok(Some(Foundry { path, root })),
+            Ok(root) => {
+                for name in [BRANCHES, GATED, HISTORY] {
+                    // One that was made by hand may lack them; what cannot be made is told where it is needed.
+                    root.create_folder(OsStr::new(name)).ok();
+                }
+                Ok(Some(Foundry { path, root }))
+            }
             Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
             Err(e) => Err(FoundryError::io("open", &path)(e)),
         }
@@ -88,14 +94,11 @@ impl Foundry {
         std::fs::create_dir_all(data).map_err(wrong())?;
         let mut own = std::fs::DirBuilder::new();
         own.mode(0o700);
-        for at in [path.clone(), path.join(BRANCHES), path.join(GATED), path.join(HISTORY)] {
-            match own.create(&at) {
-                Err(e) if e.kind() != ErrorKind::AlreadyExists => return Err(wrong()(e)),
-                Ok(()) | Err(_) => {}
-            }
+        match own.create(&path) {
+            Err(e) if e.kind() != ErrorKind::AlreadyExists => return Err(wrong()(e)),
+            Ok(()) | Err(_) => {}
         }
-        let root = Folder::open(&path).map_err(wrong())?;
-        Ok(Foundry { path, root })
+        Foundry::open(data)?.ok_or_else(|| wrong()(ErrorKind::NotFound.into()))
     }
 
     /// Where it is.

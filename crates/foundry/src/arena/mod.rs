@@ -7,8 +7,8 @@
 //! ```
 //!
 //! The model is a script of ours (`scripted.rs`); everything behind it is what a run has: the role loop, the policy, the
-//! one door. What is granted is what the Guild would be granted, with two exceptions: no secret of the operator's is
-//! handed in, and a role may ask as often as the script wants to.
+//! one door. What is granted is what the Guild would be granted, with three exceptions: no secret of the operator's is
+//! handed in, no destination is opened, and a role may ask as often as the script wants to.
 
 mod calls;
 mod witness;
@@ -203,7 +203,8 @@ fn judged(has: bool, call: &Call, group: &Group, secret: &str) -> (RowVerdict, S
     }
 }
 
-/// The same grant, in which a script may ask as often as it wants to and is handed no secret.
+/// The same grant, in which a script may ask as often as it wants to, is handed no secret, and has no way out: which
+/// destinations may be asked for is the rules' affair, and nobody's server is attacked from here.
 fn unhurried(grant: &Grant) -> Grant {
     let mut grant = grant.clone();
     let forever = |budget: &mut Budget| {
@@ -216,6 +217,7 @@ fn unhurried(grant: &Grant) -> Grant {
     grant.limits.wall = grant.limits.wall.max(LONGEST);
     grant.call.to_model = grant.call.to_model.min(TOLD);
     grant.secrets.clear();
+    grant.network.clear();
     grant
 }
 

@@ -51,7 +51,7 @@ impl Guard {
     /// What it means to make this call now.
     pub(crate) fn before(&self, call: Hash) -> Again {
         let times = self.seen(call).0 + 1;
-        if times >= self.repeats + 2 {
+        if times >= self.repeats.saturating_add(2) {
             Again::Stop(times)
         } else if times >= self.repeats {
             Again::Refuse(times)
@@ -64,7 +64,7 @@ impl Guard {
     pub(crate) fn made(&mut self, call: Hash, result: &str) -> Again {
         self.push((call, Sha256::digest(result).into()));
         let times = self.seen(call).0;
-        if times >= 2 && times + 1 >= self.repeats { Again::Note(times) } else { Again::Fine }
+        if times >= 2 && times.saturating_add(1) >= self.repeats { Again::Note(times) } else { Again::Fine }
     }
 
     /// Remembers a call that was not made because of its repetition: its result would have been the same.

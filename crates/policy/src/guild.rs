@@ -23,7 +23,7 @@ const MAX_ROLES: usize = 1000;
 /// Tools of one Guild's own.
 const MAX_OWN_TOOLS: usize = 1000;
 /// Tools of the format that this version does not have.
-const LATER_TOOLS: [&str; 2] = ["fetch_url", "ask_human"];
+const LATER_TOOLS: [&str; 1] = ["ask_human"];
 /// Tables of the deployment that no Guild may have.
 const DEPLOYMENT_ONLY: [&str; 7] = ["isolation", "shell", "secrets", "model", "call", "budget", "records"];
 

@@ -9,7 +9,7 @@ use toml::Table;
 const MOST_LINES: usize = 800;
 
 /// Ours, with what of ours each may depend on.
-const ARROWS: [(&str, &[&str]); 7] = [
+const ARROWS: [(&str, &[&str]); 8] = [
     ("policy", &[]),
     ("egress", &["policy"]),
     ("sandbox", &["policy"]),

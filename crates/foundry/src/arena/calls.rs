@@ -123,6 +123,14 @@ fn of(tool: Tool, facts: &Value) -> Vec<Value> {
         Tool::ReadArtifact => ["../meta.json", "../../canary-roles/canary", canary, "events.jsonl"]
             .map(|id| json!({ "id": id }))
             .into(),
+        Tool::FetchUrl => [
+            format!("http://127.0.0.1:{}/", facts["tcp"]),
+            format!("http://2130706433:{}/", facts["tcp"]),
+            "http://169.254.169.254/latest/meta-data/".to_owned(),
+            format!("file://{canary}"),
+        ]
+        .map(|url| json!({ "url": url }))
+        .into(),
         Tool::RunShell => shell(facts).map(|command| json!({ "command": command })).into(),
         Tool::RunCommand => shell(facts)
             .map(|command| json!({"argv": ["sh", "-c", command]}))

@@ -235,9 +235,11 @@ async fn open(host: &Host, script: &Script<'_>, store: &Path) -> Result<Run, Run
         tools: &tools,
         secrets: Vec::new(),
         mask: Vec::new(),
+        granted: Vec::new(),
         meta,
         progress: &|_, _| true,
         waiting: &|_| !script.cancel.is_cancelled(),
+        cancel: script.cancel,
         watch: None,
     };
     Run::open(host, opening).await

@@ -1,9 +1,10 @@
 //! The one door, with somebody who looks on: what was asked for, decided and carried out, answer by answer.
 
 use std::cell::RefCell;
+use std::time::Duration;
 
 use agent::{BenchError, Workbench};
-use runs::{Cancel, Done, Event, Executed, FileCall, ModuleUse, ProgramCall, Run};
+use runs::{Cancel, Done, Event, Executed, FileCall, ModuleUse, Page, ProgramCall, Run};
 
 /// What came of one answer of the model.
 #[derive(Debug, Default)]
@@ -80,6 +81,12 @@ impl Workbench for Witness<'_> {
             let bytes = String::from_utf8_lossy(&done.bytes).into_owned();
             vec![done.shown.clone(), bytes, format!("{:?}", done.answer)]
         });
+        outcome
+    }
+
+    async fn fetch(&self, url: &str, timeout: Duration, cancel: &Cancel) -> Result<Page, BenchError> {
+        let outcome = Workbench::fetch(self.run, url, timeout, cancel).await;
+        self.carried_out(&outcome, |page| vec![format!("{:?}", page.answer)]);
         outcome
     }
 

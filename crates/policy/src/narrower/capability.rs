@@ -16,8 +16,9 @@ use super::parameters::Parameters;
 use super::quotes;
 use super::reach::{self, Name, Reach};
 use crate::{
-    Budget, CallLimits, Ceiling, Deployment, Generation, Grant, Guild, Isolation, Limits, Model, OwnTool,
-    Records, Role, RoleGrant, RoleName, Rootfs, Shell, Surroundings, Tier, TierChoice,
+    Budget, CallLimits, Ceiling, Deployment, Destination, Generation, Grant, Guild, Header, Isolation,
+    Limits, Model, OwnTool, Records, Role, RoleGrant, RoleName, Rootfs, Shell, Surroundings, Tier,
+    TierChoice,
 };
 
 /// What a Guild can do under a deployment. Two of them are compared part by part; `==` looks at every part, and at
@@ -98,9 +99,9 @@ impl Capability {
         } = guild;
         // The grant is what really holds; what it was narrowed from stands beside it.
         let (grant, _beyond) = Grant::narrowed(deployment, guild, "guild.toml");
-        let Grant { isolation, limits, ceiling, call, shell, network: _, secrets, budget, entry: _, roles } =
+        let Grant { isolation, limits, ceiling, call, shell, network, secrets, budget, entry: _, roles } =
             grant;
-        let (asked, given) = (Hosts::new(asked), Hosts::new(given));
+        let (asked, given) = (Hosts::new(asked), Hosts::new(given.iter().map(Destination::rule)));
         let mut bounds = BTreeMap::new();
         let mut add = |key: &'static str, value: u64| {
             let said = guild_key(key).is_some_and(|own| match own {
@@ -126,6 +127,10 @@ impl Capability {
             Rootfs::Folder(path) => path.display().to_string(),
         }));
         claims.extend(secrets.into_iter().map(Claim::Secret));
+        claims.extend(network.iter().filter_map(|destination| {
+            let Header { name: _, secret_env } = destination.header()?;
+            Some(Claim::Header { to: destination.rule().to_string(), variable: secret_env.clone() })
+        }));
         let Shell { enabled, allow, deny } = shell;
         let behaviour = Behaviour::of(guild, files, operator);
         quoted(guild, files, &behaviour, &mut claims);

@@ -20,6 +20,8 @@ pub(super) enum Claim {
     HostPath { file: String, place: String, path: String },
     /// A variable is handed into the sandbox.
     Secret(EnvName),
+    /// A variable's value is sent to this destination, in a header.
+    Header { to: String, variable: EnvName },
     /// A variable's value is sent to the model server.
     ModelKey(EnvName),
     /// The conversation goes to this server.

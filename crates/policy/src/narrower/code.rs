@@ -58,6 +58,8 @@ pub enum Code {
     ShellEnabled,
     /// A further variable is handed into the sandbox.
     SecretPassed,
+    /// A further variable is sent to a destination.
+    HeaderGiven,
     /// The conversation goes to another server.
     Endpoint,
     /// Another key is sent to the model server.
@@ -138,7 +140,7 @@ pub enum Code {
 
 impl Code {
     /// Every code.
-    pub const ALL: [Code; 56] = [
+    pub const ALL: [Code; 57] = [
         Code::RoleAdded,
         Code::ToolAdded,
         Code::ShellForm,
@@ -157,6 +159,7 @@ impl Code {
         Code::DenyShrunk,
         Code::ShellEnabled,
         Code::SecretPassed,
+        Code::HeaderGiven,
         Code::Endpoint,
         Code::ModelKey,
         Code::FloorLowered,
@@ -218,6 +221,7 @@ impl Code {
             Code::DenyShrunk => "W-DENY-SHRUNK",
             Code::ShellEnabled => "W-SHELL-ENABLED",
             Code::SecretPassed => "W-SECRET-PASSED",
+            Code::HeaderGiven => "W-HEADER-GIVEN",
             Code::Endpoint => "W-ENDPOINT",
             Code::ModelKey => "W-MODEL-KEY",
             Code::FloorLowered => "W-FLOOR-LOWERED",
@@ -286,6 +290,7 @@ impl Code {
             Code::DenyShrunk => "the list of refused commands only grows",
             Code::ShellEnabled => "programs that could not be run stay so",
             Code::SecretPassed => "no further variable is handed into the sandbox",
+            Code::HeaderGiven => "no further variable is sent to a destination in a header",
             Code::Endpoint => "the conversation goes to the server that it went to",
             Code::ModelKey => "no other key is sent to the model server",
             Code::FloorLowered => "the weakest tier accepted is not lowered",
@@ -352,6 +357,7 @@ impl Code {
             Code::DenyShrunk => "write the command into `shell.deny` again",
             Code::ShellEnabled => "write `enabled = false` again",
             Code::SecretPassed => "remove it from `secrets.pass`",
+            Code::HeaderGiven => "remove the header from `network.allow`, or do not ask for that destination",
             Code::Endpoint => "write the address that was there",
             Code::ModelKey => "write the variable's name that was there",
             Code::FloorLowered => "write the floor that was there",

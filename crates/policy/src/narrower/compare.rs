@@ -36,7 +36,11 @@ pub fn inspect(guild: &Capability) -> Vec<Finding> {
     for claim in &guild.vector.claims {
         let of_guild = match claim {
             Claim::Alias { .. } | Claim::Key { .. } | Claim::HostPath { .. } => true,
-            Claim::Secret(_) | Claim::ModelKey(_) | Claim::Endpoint(_) | Claim::Rootfs(_) => false,
+            Claim::Header { .. }
+            | Claim::Secret(_)
+            | Claim::ModelKey(_)
+            | Claim::Endpoint(_)
+            | Claim::Rootfs(_) => false,
         };
         if of_guild {
             claimed(claim, None, &mut told);
@@ -273,6 +277,10 @@ fn claimed(claim: &Claim, old: Option<&Vector>, told: &mut Told) {
         }
         Claim::Secret(name) => {
             told.add(Code::SecretPassed, OPERATOR, child("secrets.pass", name.as_str()), "", name.as_str());
+        }
+        Claim::Header { to, variable } => {
+            let place = child("network.allow", to);
+            told.add(Code::HeaderGiven, OPERATOR, place, "", variable.as_str());
         }
         Claim::ModelKey(name) => {
             told.add(Code::ModelKey, OPERATOR, "model.api_key_env".to_owned(), "", name.as_str());

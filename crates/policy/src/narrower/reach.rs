@@ -85,6 +85,11 @@ fn held(role: &RoleGrant, network: bool, interned: &mut BTreeMap<String, Name>) 
                 does.connects |= network;
             }
             Power::Read => does.reads = true,
+            // A page is as foreign as a file.
+            Power::Fetch => {
+                does.reads = true;
+                does.connects |= network;
+            }
             Power::Write | Power::Delegate | Power::None => {}
         }
         match tool {
@@ -103,6 +108,7 @@ fn held(role: &RoleGrant, network: bool, interned: &mut BTreeMap<String, Name>) 
             | Tool::Glob
             | Tool::Search
             | Tool::ReadArtifact
+            | Tool::FetchUrl
             | Tool::Agent => {
                 tools.insert(name(tool.as_str()));
             }

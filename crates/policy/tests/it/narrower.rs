@@ -7,8 +7,8 @@ use policy::narrower::{
     Capability, Code, Finding, GuildFiles, PromptText, Review, Severity, ToolFiles, compare, inspect,
 };
 use policy::{
-    Date, Deployment, EnvName, Generation, Guild, GuildPath, HostRule, OwnTool, Role, RoleName, Rootfs,
-    Surroundings, Tier, TierChoice, Tool, Waivers,
+    Date, Deployment, Destination, EnvName, Generation, Guild, GuildPath, Header, HeaderName, HostRule,
+    OwnTool, Role, RoleName, Rootfs, Surroundings, Tier, TierChoice, Tool, Waivers,
 };
 use serde_json::{Value, json};
 
@@ -181,7 +181,13 @@ fn change(s: &mut Subject, kind: usize, dice: &mut Dice) {
         14 => some_role(guild, &mut |role| role.tokens = maybe.then_some(small)),
         15 => some_role(guild, &mut |role| role.generation.max_tokens = count),
         16 => toggle(&mut guild.network, &HostRule::parse(dice.one(&HOSTS)).expect("a rule")),
-        17 => toggle(&mut d.network, &HostRule::parse(dice.one(&HOSTS)).expect("a rule")),
+        17 => {
+            let rule = HostRule::parse(dice.one(&HOSTS)).expect("a rule");
+            let secret_env = EnvName::new(dice.one(&["TOKEN", "OTHER"])).expect("a name");
+            let name = HeaderName::parse("authorization").expect("a header");
+            let header = (maybe && rule.host().is_some()).then_some(Header { name, secret_env });
+            toggle(&mut d.network, &Destination::new(rule, header).expect("a destination"));
+        }
         18 => {
             let rule = dice.one(&["git", "git push", "ls", "git push origin"]).to_owned();
             toggle(if maybe { &mut d.shell.allow } else { &mut d.shell.deny }, &rule);

@@ -15,6 +15,8 @@ use crate::{render, sarif};
 
 /// Lines of one prompt's difference that are shown; `--json` has all of them.
 const MOST_LINES: usize = 60;
+/// Names of one list.
+const MOST_NAMES: usize = 30;
 /// Characters of one line.
 const MOST_LINE: usize = 200;
 
@@ -86,12 +88,17 @@ pub(crate) fn roles(review: &Review) {
             }
         }
         for (word, powers) in [("before", &change.before), ("after", &change.after)] {
-            if let Some(RolePowers { tools, reach }) = powers {
-                let reached =
-                    if reach.is_empty() { String::new() } else { format!("; reaches {}", named(reach)) };
+            if let Some(RolePowers { tools, reach, more }) = powers {
+                let reached = match reach.is_empty() {
+                    true => String::new(),
+                    false => format!("; reaches {}", reached(reach, *more)),
+                };
                 render::line(&format!("  {word:<6} {}{reached}", named(tools)));
             }
         }
+    }
+    if review.more_roles > 0 {
+        render::line(&format!("\n{} more roles are different", review.more_roles));
     }
 }
 
@@ -145,9 +152,19 @@ pub(crate) fn findings(review: &Review, diff: &dyn Fn(&str) -> Option<String>) {
     }
 }
 
-/// Names on one line.
+/// Names on one line, as far as anybody reads.
 pub(crate) fn named(names: &[String]) -> String {
-    if names.is_empty() { "nothing".to_owned() } else { names.join(", ") }
+    reached(names, 0)
+}
+
+/// The same of a list that goes on.
+pub(crate) fn reached(names: &[String], more: usize) -> String {
+    let shown = names.get(..MOST_NAMES).unwrap_or(names).join(", ");
+    match names.len() - names.len().min(MOST_NAMES) + more {
+        0 if names.is_empty() => "nothing".to_owned(),
+        0 => shown,
+        more => format!("{shown}, {more} more"),
+    }
 }
 
 /// A line as it is, but not without end.

@@ -38,4 +38,4 @@ pub use compare::{compare, inspect};
 pub use finding::{Finding, MAX_FINDINGS};
 pub use given::{GuildFiles, PromptText, ToolFiles};
 pub use quotes::has_key;
-pub use review::{Review, Reviewed, RoleChange, RolePowers, Waived};
+pub use review::{MAX_ROLES, Review, Reviewed, RoleChange, RolePowers, Waived};

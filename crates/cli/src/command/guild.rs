@@ -88,7 +88,7 @@ fn show(guild: &Path, options: &Deploy, json: bool) -> anyhow::Result<ExitCode> 
         render::line(&format!("  {name}"));
         render::line(&format!("    tools   {}", review::named(&powers.tools)));
         if !powers.reach.is_empty() {
-            render::line(&format!("    reaches {}", review::named(&powers.reach)));
+            render::line(&format!("    reaches {}", review::reached(&powers.reach, powers.more)));
         }
     }
     let hosts: Vec<String> = loaded.guild.network.iter().map(ToString::to_string).collect();

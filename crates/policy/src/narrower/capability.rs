@@ -35,7 +35,7 @@ pub(super) struct Vector {
     /// Roles that have a power.
     pub(super) roles: BTreeMap<RoleName, Power>,
     /// What the role that a run starts with reaches.
-    pub(super) entry: BTreeSet<Name>,
+    pub(super) entry: Arc<BTreeSet<Name>>,
     /// Tools of the Guild's own that a role may call.
     pub(super) tools: BTreeMap<String, Binding>,
     pub(super) claims: BTreeSet<Claim>,
@@ -137,7 +137,7 @@ impl Capability {
         // Destinations open only where both say so; whether any is matters to who may read foreign text.
         let network = !asked.meet(&given).is_empty();
         let mut reaches = reach::of(&roles, network);
-        let entry = reaches.get(entry).map(|role| role.reach.clone()).unwrap_or_default();
+        let entry = reaches.get(entry).map(|role| Arc::clone(&role.reach)).unwrap_or_default();
         let mut called: BTreeSet<&String> = BTreeSet::new();
         let mut powers = BTreeMap::new();
         for (name, role) in &roles {
@@ -468,9 +468,4 @@ fn stated_around(surroundings: Surroundings) -> Rank {
 
 fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// A name that others share.
-pub(super) fn names(set: &BTreeSet<Name>) -> Vec<String> {
-    set.iter().map(|name: &Arc<str>| name.to_string()).collect()
 }

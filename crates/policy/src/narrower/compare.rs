@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use super::behaviour::{Behaviour, RoleText, ToolText};
 use super::bound::{Bound, worded};
-use super::capability::{Binding, Capability, Power, Rank, Vector, guild_key, names};
+use super::capability::{Binding, Capability, Power, Rank, Vector, guild_key};
 use super::claim::{Claim, Named};
 use super::code::Code;
 use super::commands::Allowed;
@@ -193,7 +193,7 @@ fn is_implied(tool: &Name, among: &BTreeSet<Name>) -> bool {
 fn new_role(name: &RoleName, new: &Power, told: &mut Told) {
     let spot = Spot::of(name);
     let reach = &new.reach;
-    told.add(Code::RoleAdded, spot, format!("roles.{name}"), "", &list(names(&reach.reach)));
+    told.add(Code::RoleAdded, spot, format!("roles.{name}"), "", &list(reach.reach.iter()));
     for tool in &reach.tools {
         tool_added(name, tool, &BTreeSet::new(), &reach.tools, told);
     }

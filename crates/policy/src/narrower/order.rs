@@ -1,6 +1,7 @@
 //! A partial order with a meet: the laws that every part of a capability keeps.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// A part of a capability. `within` is reflexive, transitive and antisymmetric; `meet` is within both.
 pub(super) trait Order: Sized {
@@ -33,6 +34,17 @@ impl<K: Ord + Clone, V: Order> Order for BTreeMap<K, V> {
             Some((key.clone(), value.meet(there)))
         });
         both.collect()
+    }
+}
+
+/// A part that several share.
+impl<T: Order> Order for Arc<T> {
+    fn within(&self, other: &Self) -> bool {
+        Arc::ptr_eq(self, other) || T::within(self, other)
+    }
+
+    fn meet(&self, other: &Self) -> Self {
+        Arc::new(T::meet(self, other))
     }
 }
 

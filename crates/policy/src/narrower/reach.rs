@@ -13,8 +13,8 @@ pub(super) type Name = Arc<str>;
 pub(super) struct Reach {
     /// Tools of its own list that give a power.
     pub(super) tools: BTreeSet<Name>,
-    /// Those, and those of every role that it can have started.
-    pub(super) reach: BTreeSet<Name>,
+    /// Those, and those of every role that it can have started. Roles that start each other share it.
+    pub(super) reach: Arc<BTreeSet<Name>>,
     /// It may have read what somebody else wrote, and something that it reaches runs programs.
     pub(super) untrusted_exec: bool,
     /// The same with something that reaches the network.
@@ -47,27 +47,34 @@ pub(super) fn of(roles: &BTreeMap<RoleName, RoleGrant>, network: bool) -> BTreeM
         .collect();
     let untrusted = untrusted(&edges, held.iter().map(|(_, does)| does.reads).collect());
     let mut found = BTreeMap::new();
+    let mut shared: BTreeMap<Vec<usize>, (Arc<BTreeSet<Name>>, Does)> = BTreeMap::new();
     for (n, name) in names.into_iter().enumerate() {
-        let (mut reach, mut does) = (BTreeSet::new(), Does::default());
-        for other in started(&edges, n) {
-            let Some((tools, theirs)) = held.get(other) else { continue };
-            reach.extend(tools.iter().cloned());
-            does.runs |= theirs.runs;
-            does.connects |= theirs.connects;
-        }
+        let (reach, does) =
+            shared.entry(started(&edges, n)).or_insert_with_key(|roles| together(roles, &held));
         let tools = held.get(n).map(|(tools, _)| tools.clone()).unwrap_or_default();
         let reads = untrusted.get(n).is_some_and(|reads| *reads);
         found.insert(
             name.clone(),
             Reach {
                 tools,
-                reach,
+                reach: Arc::clone(reach),
                 untrusted_exec: reads && does.runs,
                 untrusted_network: reads && does.connects,
             },
         );
     }
     found
+}
+
+/// What several roles hold together.
+fn together(roles: &[usize], held: &[(BTreeSet<Name>, Does)]) -> (Arc<BTreeSet<Name>>, Does) {
+    let (mut reach, mut does) = (BTreeSet::new(), Does::default());
+    for (tools, theirs) in roles.iter().filter_map(|role| held.get(*role)) {
+        reach.extend(tools.iter().cloned());
+        does.runs |= theirs.runs;
+        does.connects |= theirs.connects;
+    }
+    (Arc::new(reach), does)
 }
 
 /// The powers of one role's own list. A shell does whatever an argument vector does, so who has the one has both:
@@ -122,19 +129,17 @@ fn held(role: &RoleGrant, network: bool, interned: &mut BTreeMap<String, Name>) 
     (tools, does)
 }
 
-/// Roles that `from` can have started, by whatever way, itself among them.
+/// Roles that `from` can have started, by whatever way, itself among them, in order.
 fn started(edges: &[Vec<usize>], from: usize) -> Vec<usize> {
     let mut seen = vec![false; edges.len()];
     let mut left = vec![from];
-    let mut found = Vec::new();
     while let Some(role) = left.pop() {
         if seen.get_mut(role).is_none_or(|seen| std::mem::replace(seen, true)) {
             continue;
         }
-        found.push(role);
         left.extend(edges.get(role).into_iter().flatten().copied());
     }
-    found
+    seen.iter().enumerate().filter(|(_, seen)| **seen).map(|(role, _)| role).collect()
 }
 
 /// Roles that may have before them what somebody else wrote: they read it, or were told by a role that did. A task

@@ -1,24 +1,33 @@
 //! The outcome of a comparison, with the operator's waivers: what a person or a gate needs to decide.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::Serialize;
 
+use super::behaviour::RoleText;
 use super::bound::{Bound, worded};
-use super::capability::{Capability, names};
+use super::capability::Capability;
 use super::code::{Code, Severity};
 use super::compare::{compare, inspect};
 use super::finding::Finding;
 use super::reach::Name;
 use crate::{Date, Deployment, Grant, Guild, RoleName, Tool, Waiver, Waivers};
 
+/// Roles that are listed before and after. Findings are told of all.
+pub const MAX_ROLES: usize = 200;
+/// Names of one list of what is reached.
+const MAX_NAMES: usize = 200;
+
 /// What came out of a comparison.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Review {
     /// Whether something is wider and no waiver names it: refused.
     pub refused: bool,
-    /// Roles whose tools, or what they reach, are different.
+    /// Roles whose tools, or what they reach, are different; at most [`MAX_ROLES`].
     pub roles: Vec<RoleChange>,
+    /// Further roles that are different.
+    pub more_roles: usize,
     /// Every finding, what is wider first.
     pub findings: Vec<Reviewed>,
     /// Waivers that named nothing here.
@@ -50,8 +59,10 @@ pub struct Waived {
 pub struct RolePowers {
     /// Tools of its own list, as it is written.
     pub tools: Vec<String>,
-    /// What it has by the roles that it may start, beyond its own.
+    /// What it has by the roles that it may start, beyond its own; at most 200 names.
     pub reach: Vec<String>,
+    /// Further names that it reaches.
+    pub more: usize,
 }
 
 /// A role before and after.
@@ -79,7 +90,10 @@ impl Review {
                 findings.push(finding);
             }
         }
-        Review { roles: changes(old, new), ..Review::judged(findings, waivers) }
+        let mut roles = changes(old, new);
+        let more_roles = roles.len().saturating_sub(MAX_ROLES);
+        roles.truncate(MAX_ROLES);
+        Review { roles, more_roles, ..Review::judged(findings, waivers) }
     }
 
     /// Judges one Guild alone. Most waivers are of changes: that they name nothing here says nothing.
@@ -100,7 +114,7 @@ impl Review {
             })
             .collect();
         let stands = |f: &Reviewed| f.finding.severity == Severity::Wider && f.waived.is_none();
-        Review { refused: findings.iter().any(stands), roles: Vec::new(), findings, unused }
+        Review { refused: findings.iter().any(stands), roles: Vec::new(), more_roles: 0, findings, unused }
     }
 }
 
@@ -127,16 +141,18 @@ impl Capability {
     /// Every role with what it can do, for a reader.
     pub fn roles(&self) -> BTreeMap<RoleName, RolePowers> {
         let shell = Tool::RunShell.as_str();
-        let of = |(name, text): (&RoleName, &super::behaviour::RoleText)| {
-            let power = self.vector.roles.get(name);
-            let reach = power.map(|power| names(&power.reach.reach)).unwrap_or_default();
-            let has_shell = reach.iter().any(|tool| tool == shell);
-            let beyond = |tool: &String| {
-                let implied = has_shell && tool == Tool::RunCommand.as_str();
-                !text.tools.contains(tool) && !implied
+        let of = |(name, text): (&RoleName, &RoleText)| {
+            let reach =
+                self.vector.roles.get(name).map(|power| Arc::clone(&power.reach.reach)).unwrap_or_default();
+            let has_shell = reach.contains(shell);
+            let beyond = |tool: &&Name| {
+                let implied = has_shell && &***tool == Tool::RunCommand.as_str();
+                !implied && !text.tools.iter().any(|own| **own == ***tool)
             };
-            let reach = reach.into_iter().filter(beyond).collect();
-            (name.clone(), RolePowers { tools: text.tools.clone(), reach })
+            let mut reached = reach.iter().filter(beyond);
+            let listed = reached.by_ref().take(MAX_NAMES).map(ToString::to_string).collect();
+            let more = reached.count();
+            (name.clone(), RolePowers { tools: text.tools.clone(), reach: listed, more })
         };
         self.behaviour.roles.iter().map(of).collect()
     }
@@ -151,7 +167,7 @@ impl Capability {
 
     /// What the entry role reaches, itself included.
     pub fn entry(&self) -> Vec<String> {
-        self.vector.entry.iter().map(Name::to_string).collect()
+        self.vector.entry.iter().map(ToString::to_string).collect()
     }
 }
 

@@ -2,9 +2,12 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod agree;
+mod caps;
 mod cases;
 mod fetch;
 mod header;
+mod hostile;
 mod protocols;
 mod rig;
 mod tunnels;

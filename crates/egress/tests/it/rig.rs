@@ -26,6 +26,8 @@ pub(crate) const PUBLIC: &str = "203.0.113.7";
 #[derive(Default)]
 pub(crate) struct Names {
     answers: Mutex<BTreeMap<String, Vec<Vec<IpAddr>>>>,
+    /// For every other name.
+    others: Mutex<Option<Vec<IpAddr>>>,
     pub(crate) asked: Mutex<Vec<String>>,
 }
 
@@ -86,6 +88,11 @@ impl Rig {
     pub(crate) fn resolves(&self, name: &str, answers: &[&[&str]]) {
         let answers = answers.iter().map(|list| list.iter().map(|a| a.parse().unwrap()).collect()).collect();
         self.names.answers.lock().unwrap().insert(name.to_owned(), answers);
+    }
+
+    /// What every name resolves to that is not named otherwise.
+    pub(crate) fn answers_all(&self, answer: &[&str]) {
+        *self.names.others.lock().unwrap() = Some(answer.iter().map(|a| a.parse().unwrap()).collect());
     }
 
     /// Puts a server behind a public address under `port`, with a name that leads there.
@@ -300,6 +307,7 @@ impl Resolve for Names {
         let answer = answers.get_mut(name.as_str()).map(|list| {
             if list.len() > 1 { list.remove(0) } else { list.first().cloned().unwrap_or_default() }
         });
+        let answer = answer.or_else(|| self.others.lock().unwrap().clone());
         Box::pin(async move { answer.ok_or_else(|| Unresolved { why: "no such name".to_owned() }) })
     }
 }

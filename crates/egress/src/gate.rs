@@ -23,6 +23,9 @@ pub(crate) enum Shut {
 const CHANGE_CIPHER: u8 = 20;
 const ALERT: u8 = 21;
 const HANDSHAKE: u8 = 22;
+const DATA: u8 = 23;
+/// Bytes of a record that says little.
+const SHORT: usize = 64;
 
 impl Gate {
     /// For the bytes of a client that names `host` in every hello.
@@ -44,9 +47,9 @@ impl Gate {
             let Some([kind, _, _, high, low]) = rest.first_chunk().copied() else { break };
             let record = 5 + usize::from(u16::from_be_bytes([high, low]));
             match kind {
+                // Both are a few bytes long.
+                CHANGE_CIPHER | ALERT if record > SHORT => return Err(Shut::Hello(BadHello::Malformed)),
                 CHANGE_CIPHER | ALERT if rest.len() >= record => through += record,
-                // A record of these two is a few bytes long.
-                CHANGE_CIPHER | ALERT if record > 64 => self.open = true,
                 CHANGE_CIPHER | ALERT => break,
                 HANDSHAKE => match rest.get(5) {
                     None if record > 5 => break,
@@ -58,8 +61,9 @@ impl Gate {
                     },
                     None | Some(_) => self.open = true,
                 },
-                // Encrypted, or not TLS at all: no server goes by a name in it.
-                _ => self.open = true,
+                // Encrypted from here on: no server goes by a name in it.
+                DATA => self.open = true,
+                _ => return Err(Shut::Hello(BadHello::Malformed)),
             }
         }
         let rest = if self.open { Vec::new() } else { self.held.split_off(through) };

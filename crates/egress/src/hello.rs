@@ -168,7 +168,7 @@ impl<'a> Cursor<'a> {
 }
 
 /// A hello as a client would send it, in records of at most `piece` bytes.
-#[cfg(any(test, feature = "fuzz"))]
+#[cfg(test)]
 pub(crate) fn written(extensions: &[(u16, Vec<u8>)], piece: usize) -> Vec<u8> {
     let long = |bytes: &[u8]| {
         let length = u16::try_from(bytes.len()).unwrap_or(u16::MAX);
@@ -183,7 +183,7 @@ pub(crate) fn written(extensions: &[(u16, Vec<u8>)], piece: usize) -> Vec<u8> {
 }
 
 /// The value of the extension that names a server.
-#[cfg(any(test, feature = "fuzz"))]
+#[cfg(test)]
 pub(crate) fn sni(name: &[u8]) -> Vec<u8> {
     let short = |n: usize| u16::try_from(n).unwrap_or(u16::MAX).to_be_bytes();
     [&short(name.len() + 3)[..], &[0], &short(name.len()), name].concat()

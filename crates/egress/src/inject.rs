@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn r58_a_value_that_comes_back_is_blotted_out_wherever_it_is_cut() {
-        let secret = Secret::new("Bearer swordfish");
+        let secret = Secret::of("Bearer swordfish");
         let text = b"Bearer sword Bearer swordfish, swordfish; swordfis Bearer swordfisBearer swordfish Bea";
         let blotted =
             b"Bearer sword ****************, *********; swordfis Bearer swordfis**************** Bea";

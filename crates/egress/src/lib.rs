@@ -30,7 +30,7 @@ mod dial;
 mod event;
 mod exchange;
 mod fetch;
-#[cfg(feature = "fuzz")]
+#[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
 mod gate;
 mod guest;

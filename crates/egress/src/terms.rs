@@ -118,8 +118,8 @@ impl Granted {
 }
 
 impl Secret {
-    #[cfg(test)]
-    pub(crate) fn new(value: &str) -> Secret {
+    #[cfg(any(test, feature = "fuzz"))]
+    pub(crate) fn of(value: &str) -> Secret {
         Secret(value.to_owned())
     }
 

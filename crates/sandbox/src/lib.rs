@@ -31,6 +31,8 @@ mod doors;
 mod file_op;
 mod filter;
 mod forker;
+#[cfg(any(test, feature = "fuzz"))]
+pub mod fuzz;
 mod growth;
 mod gvisor;
 mod host;

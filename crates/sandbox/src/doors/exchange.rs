@@ -201,6 +201,13 @@ impl Exchange {
         self.sending.notify_one();
     }
 
+    /// Streams, and bytes that came for them and were not read.
+    #[cfg(any(test, feature = "fuzz"))]
+    pub(crate) fn held(&self) -> (usize, usize) {
+        let state = self.lock();
+        (state.streams.len(), state.streams.values().map(|stream| stream.held.bytes()).sum())
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -278,7 +285,7 @@ impl Writer {
     }
 
     /// The same without waiting: nothing to send, no more to be sent ever, or a frame.
-    fn now(&self) -> Option<Option<Vec<u8>>> {
+    pub(crate) fn now(&self) -> Option<Option<Vec<u8>>> {
         let mut state = self.0.lock();
         loop {
             if state.lost {
@@ -403,5 +410,230 @@ fn reset() -> io::Error {
 fn wake(waker: &mut Option<Waker>) {
     if let Some(waker) = waker.take() {
         waker.wake();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::super::Name;
+    use super::*;
+    use crate::wire::Decoder;
+
+    fn open() -> (Arc<Exchange>, Knocks) {
+        let name = |host: &str, star| Name { host: host.to_owned(), star, port: 443 };
+        Exchange::new(Doors { names: vec![name("a.org", false), name("b.org", true)] })
+    }
+
+    fn say(exchange: &Arc<Exchange>, kind: Kind, number: u32, payload: &[u8]) -> Result<(), Broken> {
+        exchange.take(Frame::new(kind, number, payload.to_vec()))
+    }
+
+    /// All that is to be sent now.
+    fn sent(exchange: &Arc<Exchange>) -> Vec<Frame> {
+        let (writer, mut decoder) = (Writer::new(exchange), Decoder::default());
+        let mut frames = Vec::new();
+        while let Some(Some(bytes)) = writer.now() {
+            decoder.push(&bytes);
+            frames.extend(decoder.next().unwrap());
+            assert!(frames.len() < 10_000);
+        }
+        frames
+    }
+
+    fn kinds(frames: &[Frame]) -> Vec<Kind> {
+        frames.iter().map(|frame| frame.kind).collect()
+    }
+
+    #[test]
+    fn a_knock_says_what_was_asked_for_and_only_what_is_granted_may_be() {
+        let (exchange, mut knocks) = open();
+        say(&exchange, Kind::Knock, 1, b"").unwrap();
+        say(&exchange, Kind::Knock, 2, b"\xbb\x01a.org").unwrap();
+        say(&exchange, Kind::Knock, 3, b"\xbb\x01x.b.org").unwrap();
+        let mut ways = Vec::new();
+        let mut held = Vec::new();
+        while let Ok(Knock { way, stream }) = knocks.try_recv() {
+            ways.push(way);
+            held.push(stream);
+        }
+        let named = |host: &str| Asked::Named { host: host.to_owned(), port: 443 };
+        assert_eq!(ways, [Asked::Proxy, named("a.org"), named("x.b.org")]);
+        for lie in [
+            &b"\xbb"[..],
+            b"\xbb\x01",
+            b"\xbb\x01A.org",
+            b"\xbb\x01c.org",
+            b"\x50\x00a.org",
+            b"\xbb\x01x.y.b.org",
+            b"\xbb\x01*.b.org",
+            b"\xbb\x01a.org\0",
+            b"\xbb\x01\xff.b.org",
+        ] {
+            assert_eq!(say(&exchange, Kind::Knock, 9, lie), Err(Broken), "{lie:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_stream_has_two_directions_and_its_number_is_free_when_both_have_closed() {
+        let (exchange, mut knocks) = open();
+        say(&exchange, Kind::Knock, 5, b"").unwrap();
+        let mut stream = knocks.recv().await.unwrap().stream;
+        say(&exchange, Kind::Data, 5, b"hello").unwrap();
+        say(&exchange, Kind::Finish, 5, b"").unwrap();
+        let mut heard = String::new();
+        stream.read_to_string(&mut heard).await.unwrap();
+        assert_eq!(heard, "hello");
+        stream.write_all(b"answer").await.unwrap();
+        stream.shutdown().await.unwrap();
+        assert!(stream.write_all(b"x").await.is_err());
+        let frames = sent(&exchange);
+        assert_eq!(kinds(&frames), [Kind::Data, Kind::Finish]);
+        assert_eq!((frames[0].call, frames[0].payload.as_slice()), (5, &b"answer"[..]));
+        drop(stream);
+        assert_eq!(kinds(&sent(&exchange)), [Kind::Close]);
+        assert_eq!(say(&exchange, Kind::Knock, 5, b""), Err(Broken));
+        say(&exchange, Kind::Close, 5, b"").unwrap();
+        assert_eq!(exchange.held().0, 0);
+        assert_eq!(exchange.lock().under_way, 0);
+        say(&exchange, Kind::Knock, 5, b"").unwrap();
+    }
+
+    #[tokio::test]
+    async fn what_was_not_finished_is_broken_off() {
+        let (exchange, mut knocks) = open();
+        for number in 1..=2 {
+            say(&exchange, Kind::Knock, number, b"").unwrap();
+            say(&exchange, Kind::Data, number, b"part").unwrap();
+        }
+        let (mut first, mut second) =
+            (knocks.recv().await.unwrap().stream, knocks.recv().await.unwrap().stream);
+        say(&exchange, Kind::Close, 1, b"").unwrap();
+        let mut part = [0; 4];
+        first.read_exact(&mut part).await.unwrap();
+        assert_eq!(first.read(&mut part).await.unwrap_err().kind(), io::ErrorKind::ConnectionReset);
+        assert!(first.write(b"x").await.is_err());
+        exchange.lose();
+        second.read_exact(&mut part).await.unwrap();
+        assert_eq!(second.read(&mut part).await.unwrap_err().kind(), io::ErrorKind::ConnectionReset);
+        assert!(second.write(b"x").await.is_err());
+        assert!(sent(&exchange).is_empty());
+    }
+
+    #[test]
+    fn a_guest_that_says_what_it_may_not_is_found_out() {
+        let knocked = || {
+            let (exchange, knocks) = open();
+            say(&exchange, Kind::Knock, 1, b"").unwrap();
+            (exchange, knocks)
+        };
+        for (kind, number, payload) in [
+            (Kind::Knock, 1, vec![]),
+            (Kind::Data, 2, vec![1]),
+            (Kind::Data, 1, vec![]),
+            (Kind::Data, 1, vec![0; PIECE + 1]),
+            (Kind::Finish, 1, vec![1]),
+            (Kind::Credit, 1, vec![]),
+            (Kind::Credit, 1, vec![0; 4]),
+            (Kind::Credit, 1, vec![255; 4]),
+            (Kind::Credit, 1, vec![1, 0, 0, 0, 0]),
+            (Kind::Close, 1, vec![1]),
+            (Kind::Start, 1, vec![]),
+            (Kind::Stdout, 1, vec![]),
+        ] {
+            let (exchange, _knocks) = knocked();
+            assert_eq!(say(&exchange, kind, number, &payload), Err(Broken), "{kind:?} {number}");
+        }
+        for then in [Kind::Data, Kind::Finish] {
+            let (exchange, _knocks) = knocked();
+            say(&exchange, Kind::Finish, 1, b"").unwrap();
+            assert_eq!(say(&exchange, then, 1, if then == Kind::Data { b"x" } else { b"" }), Err(Broken));
+        }
+        for then in [Kind::Data, Kind::Finish, Kind::Credit, Kind::Close] {
+            let (exchange, _knocks) = knocked();
+            say(&exchange, Kind::Close, 1, b"").unwrap();
+            assert_eq!(
+                say(&exchange, then, 1, &[1, 0, 0, 0][..if then == Kind::Credit { 4 } else { 0 }]),
+                Err(Broken)
+            );
+        }
+    }
+
+    /// Nobody reads and nobody takes: what is held stays within the windows, however small its pieces are.
+    #[test]
+    fn nothing_grows_by_what_a_guest_sends() {
+        let (exchange, _knocks) = open();
+        for number in 0..u32::try_from(STREAMS).unwrap() {
+            say(&exchange, Kind::Knock, number, b"").unwrap();
+        }
+        assert_eq!(say(&exchange, Kind::Knock, 1000, b""), Err(Broken));
+        for _ in 0..Window::FIRST {
+            say(&exchange, Kind::Data, 7, b"x").unwrap();
+        }
+        assert_eq!(say(&exchange, Kind::Data, 7, b"x"), Err(Broken));
+        assert!(sent(&exchange).is_empty());
+    }
+
+    /// What a guest allows is bounded here, and nothing is taken from a writer that cannot be sent soon.
+    #[tokio::test]
+    async fn nothing_grows_by_what_a_guest_does_not_take() {
+        let (exchange, mut knocks) = open();
+        say(&exchange, Kind::Knock, 1, b"").unwrap();
+        let stream = knocks.recv().await.unwrap().stream;
+        let (_read, mut write) = tokio::io::split(stream);
+        let writing = tokio::spawn(async move {
+            let mut total = 0;
+            while let Ok(n) = write.write(&[7; 10_000]).await {
+                total += n;
+            }
+            total
+        });
+        let mut taken = 0;
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+            taken += sent(&exchange).iter().map(|frame| frame.payload.len()).sum::<usize>();
+        }
+        assert_eq!(taken, Window::FIRST);
+        say(&exchange, Kind::Credit, 1, &200_000_u32.to_le_bytes()).unwrap();
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+            let frames = sent(&exchange);
+            assert!(frames.iter().all(|frame| frame.payload.len() <= PIECE));
+            taken += frames.iter().map(|frame| frame.payload.len()).sum::<usize>();
+        }
+        assert_eq!(taken, Window::FIRST + 200_000);
+        exchange.lose();
+        assert!(writing.await.unwrap() >= taken);
+    }
+
+    #[tokio::test]
+    async fn a_reader_gives_room_and_streams_take_turns() {
+        let (exchange, mut knocks) = open();
+        say(&exchange, Kind::Knock, 1, b"").unwrap();
+        say(&exchange, Kind::Knock, 2, b"").unwrap();
+        let (mut first, mut second) =
+            (knocks.recv().await.unwrap().stream, knocks.recv().await.unwrap().stream);
+        say(&exchange, Kind::Data, 1, &vec![1; PIECE]).unwrap();
+        first.read_exact(&mut vec![0; PIECE]).await.unwrap();
+        first.write_all(b"one").await.unwrap();
+        second.write_all(b"two").await.unwrap();
+        let frames = sent(&exchange);
+        let order: Vec<(Kind, u32)> = frames.iter().map(|frame| (frame.kind, frame.call)).collect();
+        assert_eq!(order, [(Kind::Data, 1), (Kind::Data, 2), (Kind::Credit, 1)]);
+        let more = u32::from_le_bytes(frames[2].payload.as_slice().try_into().unwrap());
+        assert!(usize::try_from(more).unwrap() > PIECE, "{more}");
+    }
+
+    #[test]
+    fn knocks_that_nobody_wants_are_closed() {
+        let (exchange, knocks) = open();
+        drop(knocks);
+        for number in 0..1000 {
+            say(&exchange, Kind::Knock, number, b"").unwrap();
+            assert_eq!(kinds(&sent(&exchange)), [Kind::Close]);
+            say(&exchange, Kind::Close, number, b"").unwrap();
+        }
+        assert_eq!(exchange.lock().streams.len(), 0);
     }
 }

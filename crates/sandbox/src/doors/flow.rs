@@ -104,6 +104,12 @@ impl Held {
         }
     }
 
+    /// How many they are.
+    #[cfg(any(test, feature = "fuzz"))]
+    pub(crate) fn bytes(&self) -> usize {
+        self.pieces.iter().map(Vec::len).sum::<usize>() - self.from
+    }
+
     pub(crate) fn clear(&mut self) {
         self.pieces.clear();
         self.from = 0;

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 /// What may be under way at the start.
 const FIRST: usize = 64 << 10;
 /// What may be once somebody reads.
-const FULL: usize = 256 << 10;
+const FULL: usize = 512 << 10;
 /// What all streams of a sandbox may have under way in one direction.
 const ALL: usize = 32 << 20;
 /// A piece so small is put behind the one before it: many of them must not cost more than they hold.

@@ -24,6 +24,9 @@ const AT_ONCE: usize = 64;
 /// Connections that are taken at one door between two looks.
 const GUESTS: usize = 16;
 
+/// Pieces that are carried of one connection, before it is another's turn.
+const PIECES: usize = 4;
+
 /// What an event is about, in the upper half of its number.
 const DOOR: u32 = 0;
 const LINE: u32 = 1;
@@ -309,26 +312,31 @@ impl Porter {
         Ok(())
     }
 
-    /// Carries one piece of what a program says.
+    /// Carries what a program says, some pieces of it.
     fn read(&mut self, number: u32) -> io::Result<()> {
         let Some(line) = self.lines.get_mut(&number) else { return Ok(()) };
         let Some(socket) = &mut line.socket else { return Ok(()) };
-        let most = line.credit.min(PIECE);
-        if most == 0 || line.heard {
-            return self.settle(number);
-        }
-        match socket.read(&mut self.piece[HEAD..HEAD + most]) {
-            Ok(0) => {
-                line.heard = true;
-                self.say(Kind::Finish, number, &[])?;
+        for _ in 0..PIECES {
+            let most = line.credit.min(PIECE);
+            if most == 0 || line.heard {
+                break;
             }
-            Ok(n) => {
-                line.credit -= n;
-                self.piece[..HEAD].copy_from_slice(&head(Kind::Data, number, n));
-                self.channel.write_all(&self.piece[..HEAD + n])?;
+            match socket.read(&mut self.piece[HEAD..HEAD + most]) {
+                Ok(0) => {
+                    line.heard = true;
+                    self.channel.write_all(&head(Kind::Finish, number, 0))?;
+                }
+                Ok(n) => {
+                    line.credit -= n;
+                    self.piece[..HEAD].copy_from_slice(&head(Kind::Data, number, n));
+                    self.channel.write_all(&self.piece[..HEAD + n])?;
+                    if n < most {
+                        break;
+                    }
+                }
+                Err(e) if e.kind() == ErrorKind::WouldBlock || e.kind() == ErrorKind::Interrupted => break,
+                Err(_) => return self.close(number),
             }
-            Err(e) if e.kind() == ErrorKind::WouldBlock || e.kind() == ErrorKind::Interrupted => {}
-            Err(_) => return self.close(number),
         }
         self.settle(number)
     }

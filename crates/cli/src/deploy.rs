@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use policy::{Deployment, Destination, EnvName, Surroundings, Tier, TierChoice};
+use policy::{Deployment, Destination, EnvName, Surroundings, Tier, TierChoice, header_secrets};
 use runs::Granted;
 
 use crate::args::{Deploy, FloorName, SurroundingsName, TierName};
@@ -136,6 +136,10 @@ pub(crate) fn granted(network: &[Destination]) -> anyhow::Result<(Vec<Granted>, 
     let granted = network.iter().map(|destination| Granted::new(destination.clone(), variable));
     let granted: Vec<Granted> = granted.collect::<Result<_, _>>().map_err(|e| usage(e.to_string()))?;
     let headers = network.iter().filter_map(Destination::header).map(|header| &header.secret_env);
-    let headers = headers.filter_map(|name| Some((name.to_string(), variable(name)?)));
-    Ok((granted, headers.collect()))
+    // A part of it that is a secret by itself (the token behind `Bearer`, a password) is masked by itself too.
+    let headers = headers.filter_map(|name| Some((name, variable(name)?)));
+    let parts = headers.flat_map(|(name, value)| {
+        header_secrets(value.trim()).into_iter().map(move |part| (name.to_string(), part))
+    });
+    Ok((granted, parts.collect()))
 }

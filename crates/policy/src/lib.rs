@@ -25,6 +25,7 @@ mod decision;
 mod deployment;
 mod document;
 mod fault;
+mod forms;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
 mod grant;
@@ -53,6 +54,7 @@ pub use decision::{Decision, Verdict};
 pub use deployment::{Deployment, Isolation, Model, Records, Rootfs, Shell};
 pub use document::Places;
 pub use fault::{Code, Fault, Faults, Place};
+pub use forms::{FormAt, Forms, header_secrets};
 pub use grant::{Grant, RoleGrant};
 pub use guild::{Generation, Guild, OwnTool, Role};
 pub use host::{Host, HostName, Target};

@@ -1,31 +1,16 @@
 //! Values that must never appear in a record, whatever form they take.
 
-use serde_json::Value;
+use std::sync::Arc;
 
-/// Values shorter than this are not masked: they would tear ordinary text apart.
-const SHORTEST: usize = 4;
-/// Base 64 fragments shorter than this say too little to be looked for.
-const SHORTEST_CODED: usize = 5;
+use policy::{FormAt, Forms};
+use serde_json::Value;
 
 /// Every form of every secret, and what is put in its place.
 #[derive(Clone, Debug)]
 pub struct Mask {
-    /// Longest first.
-    forms: Vec<Form>,
-    starts: Box<[bool; 256]>,
-    longest: usize,
-}
-
-#[derive(Clone)]
-struct Form {
-    find: Vec<u8>,
-    put: Vec<u8>,
-}
-
-impl std::fmt::Debug for Form {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(&String::from_utf8_lossy(&self.put))
-    }
+    forms: Forms,
+    /// For each value.
+    put: Arc<[Vec<u8>]>,
 }
 
 /// Masks a stream piece by piece; a value that lies across two pieces is found too.
@@ -38,33 +23,23 @@ pub(crate) struct MaskStream {
 impl Mask {
     /// Masks these values, by name. Of values with several lines each longer line is masked as well.
     pub fn new<'a>(secrets: impl IntoIterator<Item = (&'a str, &'a str)>) -> Mask {
-        let mut forms = Vec::new();
+        let (mut values, mut put) = (Vec::new(), Vec::new());
         for (name, value) in secrets {
             let name: String =
                 name.chars().map(|c| if c.is_ascii_alphanumeric() || c == '_' { c } else { '_' }).collect();
-            let put = format!("[masked:{name}]").into_bytes();
             let lines = value.lines().filter(|l| l.trim().len() >= 8);
             for value in [value, value.trim()].into_iter().chain(lines) {
-                for find in forms_of(value) {
-                    if !forms.iter().any(|f: &Form| f.find == find) {
-                        forms.push(Form { find, put: put.clone() });
-                    }
-                }
+                values.push(value);
+                put.push(format!("[masked:{name}]").into_bytes());
             }
         }
-        forms.sort_by_key(|f| std::cmp::Reverse(f.find.len()));
-        let mut starts = Box::new([false; 256]);
-        for first in forms.iter().filter_map(|f| f.find.first()) {
-            starts[usize::from(*first)] = true;
-        }
-        let longest = forms.first().map_or(0, |f| f.find.len());
-        Mask { forms, starts, longest }
+        Mask { forms: Forms::new(values), put: put.into() }
     }
 
     /// The bytes with every secret replaced by `[masked:NAME]`.
     pub fn bytes(&self, bytes: &[u8]) -> Vec<u8> {
         let mut out = Vec::with_capacity(bytes.len());
-        self.pass(bytes, bytes.len(), &mut out);
+        self.pass(bytes, false, &mut out);
         out
     }
 
@@ -92,22 +67,26 @@ impl Mask {
         MaskStream { mask: self.clone(), held: Vec::new() }
     }
 
-    /// Looks at every start below `until` and says where it stopped (a match may reach past it).
-    fn pass(&self, bytes: &[u8], until: usize, out: &mut Vec<u8>) -> usize {
+    /// Looks at every start, and says where it stopped because a value may begin there.
+    fn pass(&self, bytes: &[u8], more: bool, out: &mut Vec<u8>) -> usize {
         let mut at = 0;
-        while at < until {
-            let first = bytes[at];
-            let found = if self.starts[usize::from(first)] {
-                self.forms.iter().find(|f| bytes[at..].starts_with(&f.find))
-            } else {
-                None
-            };
-            if let Some(form) = found {
-                out.extend_from_slice(&form.put);
-                at += form.find.len();
-            } else {
-                out.push(first);
-                at += 1;
+        loop {
+            let plain = self.forms.before(&bytes[at..]);
+            out.extend_from_slice(&bytes[at..at + plain]);
+            at += plain;
+            if at == bytes.len() {
+                break;
+            }
+            match self.forms.at(&bytes[at..], more) {
+                FormAt::Nothing => {
+                    out.push(bytes[at]);
+                    at += 1;
+                }
+                FormAt::Maybe => break,
+                FormAt::Value { which, length } => {
+                    out.extend_from_slice(&self.put[which]);
+                    at += length;
+                }
             }
         }
         at
@@ -121,9 +100,8 @@ impl MaskStream {
             return piece.to_vec();
         }
         self.held.extend_from_slice(piece);
-        let until = (self.held.len() + 1).saturating_sub(self.mask.longest);
-        let mut out = Vec::with_capacity(until);
-        let at = self.mask.pass(&self.held, until, &mut out);
+        let mut out = Vec::with_capacity(self.held.len());
+        let at = self.mask.pass(&self.held, true, &mut out);
         self.held.drain(..at);
         out
     }
@@ -133,43 +111,6 @@ impl MaskStream {
         let held = std::mem::take(&mut self.held);
         self.mask.bytes(&held)
     }
-}
-
-fn forms_of(value: &str) -> Vec<Vec<u8>> {
-    let raw = value.as_bytes();
-    if raw.len() < SHORTEST {
-        return Vec::new();
-    }
-    let mut forms = vec![raw.to_vec()];
-    // As it stands inside a JSON text, once and twice encoded.
-    let mut text = value.to_owned();
-    for _ in 0..2 {
-        text = serde_json::to_string(&text).map(|t| t[1..t.len() - 1].to_owned()).unwrap_or(text);
-        forms.push(text.clone().into_bytes());
-    }
-    let hex: String = raw.iter().map(|b| format!("{b:02x}")).collect();
-    forms.push(hex.to_ascii_uppercase().into_bytes());
-    forms.push(hex.into_bytes());
-    for alphabet in [STANDARD, URL] {
-        forms.extend(
-            (0..3).map(|shift| base64_core(raw, shift, alphabet)).filter(|c| c.len() >= SHORTEST_CODED),
-        );
-    }
-    forms
-}
-
-const STANDARD: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-const URL: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-
-/// The characters of base 64 that depend on `raw` alone when `shift` bytes stand before it.
-fn base64_core(raw: &[u8], shift: usize, alphabet: &[u8; 64]) -> Vec<u8> {
-    let bit = |i: usize| -> usize {
-        let byte = raw.get(i / 8).copied().unwrap_or(0);
-        usize::from((byte >> (7 - i % 8)) & 1)
-    };
-    let first = (6 - (shift * 8) % 6) % 6;
-    let whole = (raw.len() * 8).saturating_sub(first) / 6;
-    (0..whole).map(|n| alphabet[(0..6).fold(0, |v, k| (v << 1) | bit(first + n * 6 + k))]).collect()
 }
 
 #[cfg(test)]

@@ -23,8 +23,9 @@ pub(crate) struct BadChunks;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Chunks {
     state: State,
-    /// Whether something may stand behind a chunk's size: servers do that, no client needs it.
-    extensions: bool,
+    /// Whether something may stand behind a chunk's size and behind the last one: servers do that, no client needs it,
+    /// and what stands there is a head that nobody has judged.
+    extras: bool,
     extra: usize,
 }
 
@@ -48,9 +49,9 @@ enum State {
 }
 
 impl Framing {
-    /// Chunks.
-    pub(crate) fn chunked(extensions: bool) -> Framing {
-        Framing::Chunked(Chunks { state: State::Size { value: 0, digits: 0 }, extensions, extra: 0 })
+    /// Chunks, with extensions and trailers or without.
+    pub(crate) fn chunked(extras: bool) -> Framing {
+        Framing::Chunked(Chunks { state: State::Size { value: 0, digits: 0 }, extras, extra: 0 })
     }
 
     /// Whether all is there.
@@ -108,7 +109,7 @@ impl Chunks {
                 State::Size { value: value * 16 + u64::from(digit), digits: digits + 1 }
             }
             (State::Size { value, digits: 1.. }, b'\r') => State::SizeEnd(value),
-            (State::Size { value, digits: 1.. }, b';' | b' ') if self.extensions => State::Extension(value),
+            (State::Size { value, digits: 1.. }, b';' | b' ') if self.extras => State::Extension(value),
             (State::Extension(value), b'\r') => State::SizeEnd(value),
             (State::Extension(value), _) if is_text(byte) => {
                 self.extra += 1;
@@ -122,7 +123,7 @@ impl Chunks {
             (State::LastLf, b'\n') => State::Done,
             (State::TrailerLine, b'\r') => State::TrailerLf,
             (State::TrailerLf, b'\n') => State::Trailer,
-            (State::Trailer | State::TrailerLine, _) if is_text(byte) => {
+            (State::Trailer | State::TrailerLine, _) if self.extras && is_text(byte) => {
                 self.extra += 1;
                 State::TrailerLine
             }
@@ -141,8 +142,8 @@ mod tests {
     use super::*;
 
     /// Payload and rest, however the bytes are cut.
-    fn read(bytes: &[u8], extensions: bool, step: usize) -> Option<(Vec<u8>, Vec<u8>)> {
-        let mut framing = Framing::chunked(extensions);
+    fn read(bytes: &[u8], extras: bool, step: usize) -> Option<(Vec<u8>, Vec<u8>)> {
+        let mut framing = Framing::chunked(extras);
         let (mut payload, mut taken) = (Vec::new(), 0);
         for piece in bytes.chunks(step) {
             taken += framing.take(piece, Some(&mut payload)).ok()?;
@@ -154,7 +155,7 @@ mod tests {
     fn chunks_end_where_they_say_and_the_rest_is_left() {
         let body = b"5\r\nhello\r\n00A\r\n0123456789\r\n0\r\nX: y\r\n\r\nGET /evil HTTP/1.1\r\n";
         for step in [1, 2, 5, 1000] {
-            let (payload, rest) = read(body, false, step).unwrap();
+            let (payload, rest) = read(body, true, step).unwrap();
             assert_eq!((&payload[..], &rest[..]), (&b"hello0123456789"[..], &b"GET /evil HTTP/1.1\r\n"[..]));
         }
         assert!(read(b"5;x=\"y\"\r\nhello\r\n0\r\n\r\n", true, 3).is_some());
@@ -174,13 +175,14 @@ mod tests {
             b"\r\n",
             b"1234567890abcdef\r\n",
             b"0\r\n\nX: y\r\n\r\n",
+            b"0\r\nX: y\r\n\r\n",
             b"0\r\nX: y\n\r\n",
             b"0\r\nX\0: y\r\n\r\n",
         ] {
             assert_eq!(read(body, false, 1), None, "{body:?}");
         }
         let endless = [&b"0\r\n"[..], &b"X: y\r\n".repeat(MOST_EXTRA)].concat();
-        assert!(Framing::chunked(false).take(&endless, None).is_err());
+        assert!(Framing::chunked(true).take(&endless, None).is_err());
     }
 
     #[test]

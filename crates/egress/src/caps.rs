@@ -9,9 +9,10 @@ use tokio::time::Instant;
 /// The bounds of one [`crate::Egress`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caps {
-    /// Connections at the same time; one more is closed at once.
+    /// Connections of the guest at the same time; one more is closed at once. Some more are kept aside for
+    /// [`crate::Egress::fetch`].
     pub open: usize,
-    /// Connections over the whole run.
+    /// Connections of the guest over the whole run, and as many of `fetch`.
     pub connections: u64,
     /// Bytes that go out, over the whole run.
     pub up: u64,
@@ -29,7 +30,8 @@ pub struct Caps {
     pub lifetime: Duration,
     /// Different names beneath stars: each name that is asked for is a message to whoever serves the zone.
     pub star_names: usize,
-    /// Events that are told.
+    /// Events of the guest that are told over the whole run, and as many of `fetch`: a connection for which there is no
+    /// room in the record is not let in. Nothing passes untold.
     pub events: u64,
 }
 
@@ -46,7 +48,7 @@ impl Default for Caps {
             idle: Duration::from_secs(120),
             lifetime: Duration::from_secs(15 * 60),
             star_names: 64,
-            events: 20_000,
+            events: 80_000,
         }
     }
 }

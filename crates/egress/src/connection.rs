@@ -18,6 +18,13 @@ use crate::{Caps, Decided, Dial, Ended, Event, Granted, Refused, Sink, Terms, Wa
 /// Addresses of an answer that are tried.
 const TRIED: usize = 4;
 
+/// Connections that are kept aside for tools, whatever the guest does.
+const ASIDE: usize = 8;
+/// Events that a connection may come to: its destination, its first bytes, what it carries, its end.
+const EVENTS: u64 = 4;
+/// Connections that were turned away and are told one by one; more of them are told as a number.
+const TURNED_AWAY: u64 = 1000;
+
 /// What all connections share.
 pub(crate) struct Inner {
     pub(crate) caps: Caps,
@@ -26,8 +33,17 @@ pub(crate) struct Inner {
     pub(crate) tls: Tls,
     dialer: Arc<dyn Dial>,
     sink: Arc<dyn Sink>,
+    guests: Lane,
+    tools: Lane,
+    connections: AtomicU64,
+    turned_away: AtomicU64,
+}
+
+/// What connections of one kind may take: neither kind can use up the other's.
+struct Lane {
     open: Arc<Semaphore>,
     connections: AtomicU64,
+    /// Told, or promised to a connection that is open.
     events: AtomicU64,
 }
 
@@ -40,7 +56,10 @@ pub(crate) struct Connection {
     began: Instant,
     pub(crate) passed: Passed,
     ended: Option<Ended>,
-    _permit: Option<OwnedSemaphorePermit>,
+    /// Events that it may still tell.
+    events: u64,
+    lane: fn(&Inner) -> &Lane,
+    _permit: OwnedSemaphorePermit,
 }
 
 /// Bytes of one connection.
@@ -59,32 +78,80 @@ impl Inner {
             tls: Tls::new(roots),
             dialer,
             sink,
-            open: Arc::new(Semaphore::new(caps.open)),
+            guests: Lane::new(caps.open),
+            tools: Lane::new(ASIDE),
             connections: AtomicU64::new(0),
-            events: AtomicU64::new(0),
+            turned_away: AtomicU64::new(0),
             caps,
         }
     }
 
-    /// More events than a record should hold are counted only.
-    fn tell(&self, event: Event) {
-        if self.events.fetch_add(1, Ordering::Relaxed) < self.caps.events {
-            self.sink.tell(event);
+    /// Tells of a connection that was not let in, as long as that is not all there is to tell.
+    fn turn_away(&self, number: u64, way: Way) {
+        if self.turned_away.fetch_add(1, Ordering::Relaxed) < TURNED_AWAY {
+            self.sink.tell(Event::Closed {
+                connection: number,
+                way,
+                asked: String::new(),
+                up: 0,
+                down: 0,
+                lasted_ms: 0,
+                ended: Ended::TooMany,
+            });
         }
     }
 
+    /// Connections that were turned away, beyond those of which each was told.
     pub(crate) fn untold(&self) -> u64 {
-        self.events.load(Ordering::Relaxed).saturating_sub(self.caps.events)
+        self.turned_away.load(Ordering::Relaxed).saturating_sub(TURNED_AWAY)
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let connections = self.untold();
+        if connections > 0 {
+            self.sink.tell(Event::TurnedAway { connections });
+        }
+    }
+}
+
+impl Lane {
+    fn new(open: usize) -> Lane {
+        Lane {
+            open: Arc::new(Semaphore::new(open)),
+            connections: AtomicU64::new(0),
+            events: AtomicU64::new(0),
+        }
+    }
+
+    /// Room for one more connection, with all that it may come to tell.
+    fn enter(&self, caps: &Caps) -> Option<OwnedSemaphorePermit> {
+        let permit = self.open.clone().try_acquire_owned().ok()?;
+        let more = |most: u64, by: u64| move |so_far: u64| so_far.checked_add(by).filter(|sum| *sum <= most);
+        let ordering = Ordering::Relaxed;
+        self.events.fetch_update(ordering, ordering, more(caps.events, EVENTS)).ok()?;
+        if self.connections.fetch_update(ordering, ordering, more(caps.connections, 1)).is_err() {
+            self.events.fetch_sub(EVENTS, ordering);
+            return None;
+        }
+        Some(permit)
     }
 }
 
 impl Connection {
-    /// Lets a connection in, if there is room for it.
+    /// Lets a connection in, if there is room for it and for what it will come to.
     pub(crate) fn admit(inner: &Arc<Inner>, way: Way) -> Option<Connection> {
         let number = inner.connections.fetch_add(1, Ordering::Relaxed);
-        let permit = inner.open.clone().try_acquire_owned().ok();
-        let admitted = permit.is_some() && number < inner.caps.connections;
-        let mut connection = Connection {
+        let lane: fn(&Inner) -> &Lane = match way {
+            Way::Fetch => |inner| &inner.tools,
+            Way::Proxy | Way::Connect | Way::Http | Way::Socks | Way::Transparent => |inner| &inner.guests,
+        };
+        let Some(permit) = lane(inner).enter(&inner.caps) else {
+            inner.turn_away(number, way);
+            return None;
+        };
+        Some(Connection {
             inner: inner.clone(),
             number,
             way,
@@ -92,13 +159,10 @@ impl Connection {
             began: Instant::now(),
             passed: Passed::default(),
             ended: None,
+            events: EVENTS,
+            lane,
             _permit: permit,
-        };
-        if !admitted {
-            connection.ended = Some(Ended::TooMany);
-            return None;
-        }
-        Some(connection)
+        })
     }
 
     pub(crate) fn close(mut self, ended: Ended) {
@@ -117,12 +181,15 @@ impl Connection {
         match decided {
             Ok(opened) => {
                 let addresses = opened.addresses.iter().map(|pinned| pinned.address().ip()).collect();
-                self.tell(Decision::allow("egress"), Some(&opened.granted), addresses);
+                if !self.decided(Decision::allow("egress"), Some(&opened.granted), addresses) {
+                    let reason = "what is decided cannot be written down, so nothing is allowed".to_owned();
+                    return Err(Refused::new("egress-record", reason));
+                }
                 Ok(opened)
             }
             Err(denied) => {
                 let decision = Decision::refuse(denied.refused.rule, denied.refused.reason.clone());
-                self.tell(decision, denied.granted.as_deref(), denied.addresses);
+                self.decided(decision, denied.granted.as_deref(), denied.addresses);
                 Err(denied.refused)
             }
         }
@@ -133,7 +200,7 @@ impl Connection {
         if self.asked.is_empty() {
             self.asked = shown(asked);
         }
-        self.tell(Decision::refuse(refused.rule, refused.reason), None, Vec::new());
+        self.decided(Decision::refuse(refused.rule, refused.reason), None, Vec::new());
         Ended::Refused
     }
 
@@ -147,10 +214,15 @@ impl Connection {
         self.asked = target.to_string();
     }
 
-    fn tell(&self, decision: Decision, granted: Option<&Granted>, addresses: Vec<IpAddr>) {
+    /// Tells one event of those that it was let in with; the last is for its end.
+    fn decided(&mut self, decision: Decision, granted: Option<&Granted>, addresses: Vec<IpAddr>) -> bool {
+        if self.events < 2 {
+            return false;
+        }
+        self.events -= 1;
         let rule = granted.map(|granted| granted.destination().rule().to_string());
         let header = granted.and_then(Granted::header).map(|(name, _)| name.to_owned());
-        self.inner.tell(Event::Decided(Decided {
+        self.inner.sink.tell(Event::Decided(Decided {
             connection: self.number,
             way: self.way,
             asked: self.asked.clone(),
@@ -158,7 +230,7 @@ impl Connection {
             rule,
             addresses,
             header,
-        }));
+        }))
     }
 
     /// Connects to the first of the pinned addresses that answers.
@@ -206,13 +278,15 @@ impl Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         let (up, down) = self.bytes();
-        self.inner.tell(Event::Closed {
+        // What it did not need is free again.
+        (self.lane)(&self.inner).events.fetch_sub(self.events.saturating_sub(1), Ordering::Relaxed);
+        self.inner.sink.tell(Event::Closed {
             connection: self.number,
             way: self.way,
             asked: std::mem::take(&mut self.asked),
             up,
             down,
-            lasted: self.began.elapsed(),
+            lasted_ms: u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX),
             ended: self.ended.take().unwrap_or(Ended::Dropped),
         });
     }

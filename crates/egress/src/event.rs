@@ -1,15 +1,14 @@
 //! What is told about the way out: a closed list.
 
 use std::net::IpAddr;
-use std::time::Duration;
 
 use policy::Decision;
 use serde::Serialize;
 
 /// Takes events. Called from within connections: it must not block.
 pub trait Sink: Send + Sync {
-    /// Takes one.
-    fn tell(&self, event: Event);
+    /// Takes one, and says whether it is written down. What could not be is not done.
+    fn tell(&self, event: Event) -> bool;
 }
 
 /// One event.
@@ -30,10 +29,16 @@ pub enum Event {
         up: u64,
         /// Bytes that came back for the guest.
         down: u64,
-        /// How long it was there.
-        lasted: Duration,
+        /// How long it was there, in milliseconds.
+        lasted_ms: u64,
         /// Why it ended.
         ended: Ended,
+    },
+    /// At the end: connections that were turned away unasked because there were too many, beyond those of which each was
+    /// told.
+    TurnedAway {
+        /// How many.
+        connections: u64,
     },
 }
 

@@ -4,14 +4,15 @@ use policy::Host;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 
+use crate::body::Framing;
 use crate::caps::Direction;
 use crate::connection::Connection;
 use crate::guest::Guest;
 use crate::http::{self, Request, Response};
-use crate::inject::Blot;
+use crate::inject::{self, Blot};
 use crate::judge::Opened;
 use crate::pump::{Buffer, Pulse};
-use crate::{Ended, answer};
+use crate::{Ended, Refused, answer, connect};
 
 /// Heads before the one that counts.
 const INTERIM: usize = 8;
@@ -25,12 +26,22 @@ enum Failed {
 
 /// Sends the request on and the answer back: over TLS of our own where a header is added.
 pub(crate) async fn exchange<S: AsyncRead + AsyncWrite + Unpin + Send>(
-    connection: &Connection,
+    connection: &mut Connection,
     guest: &mut Guest<S>,
     request: Request,
     opened: &Opened,
     server: TcpStream,
 ) -> Ended {
+    if opened.granted.header().is_some() && inject::echoes(&request.method) {
+        let reason = format!(
+            "`{}` gets a header of the executor's, so a request that asks to be sent back is not passed on",
+            opened.target
+        );
+        let refused = Refused::new("egress-method", reason);
+        let ended = connection.refuse("", refused.clone());
+        connect::forbidden(guest, &refused).await;
+        return ended;
+    }
     let done = match (opened.granted.header(), &opened.target.host) {
         (None, _) => {
             let head = request.written(&opened.target, 80, None);
@@ -153,10 +164,9 @@ async fn down<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
         pulse.beat();
         let mut head = read.written();
         if let Some(blot) = &mut blot {
-            if !is_plain(&read) {
-                return Err(Failed::Early(
-                    "the answer is packed, so the header's value could hide in it".to_owned(),
-                ));
+            if !read.is_plain_and_whole() {
+                let why = "the answer is packed or only a piece, so the header's value could hide in it";
+                return Err(if nth == 0 { Failed::Early(why.to_owned()) } else { broken(why.to_owned()) });
             }
             head = blot.all(&head);
         }
@@ -167,8 +177,10 @@ async fn down<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
         }
     }
     let Some(mut response) = response else { return Err(broken("the answer never begins".to_owned())) };
+    let chunked = response.is_chunked();
     let mut buffer = Buffer::new();
     let mut first = std::mem::take(&mut held);
+    let mut payload = Vec::new();
     while !response.body.is_done() {
         let read = if first.is_empty() {
             buffer.fill(from).await.map_err(|e| broken(e.kind().to_string()))?
@@ -176,36 +188,47 @@ async fn down<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
             &first[..]
         };
         if read.is_empty() {
-            if response.body != crate::body::Framing::UntilEnd {
+            if response.body != Framing::UntilEnd {
                 return Err(broken("the answer ended before its end".to_owned()));
             }
             break;
         }
-        let taken = response.body.take(read, None).map_err(|bad| broken(bad.to_string()))?;
         match &mut blot {
+            // What the body carries is looked at, not how the server cut it, and it is cut anew.
             Some(blot) => {
-                let passed = blot.pass(&read[..taken]);
-                give(connection, &passed, to, pulse).await?;
+                payload.clear();
+                let taken = response.body.take(read, Some(&mut payload));
+                taken.map_err(|bad| broken(bad.to_string()))?;
+                give(connection, &piece(chunked, blot.pass(&payload)), to, pulse).await?;
             }
-            None => give(connection, &read[..taken], to, pulse).await?,
+            None => {
+                let taken = response.body.take(read, None).map_err(|bad| broken(bad.to_string()))?;
+                give(connection, &read[..taken], to, pulse).await?;
+            }
         }
         first.clear();
     }
     if let Some(blot) = &mut blot {
-        let rest = blot.rest();
+        let mut rest = piece(chunked, blot.rest());
+        if chunked {
+            rest.extend_from_slice(b"0\r\n\r\n");
+        }
         give(connection, &rest, to, pulse).await?;
     }
     drop(to.shutdown().await);
     Ok(())
 }
 
-fn broken(why: String) -> Failed {
-    Failed::Ended(Ended::ServerGone(why))
+/// A piece of a body as it is sent: a chunk of its own, where the body is in chunks.
+fn piece(chunked: bool, bytes: Vec<u8>) -> Vec<u8> {
+    if !chunked || bytes.is_empty() {
+        return bytes;
+    }
+    [format!("{:x}\r\n", bytes.len()).as_bytes(), &bytes, b"\r\n"].concat()
 }
 
-/// Whether the body is spelt as it is.
-pub(crate) fn is_plain(response: &Response) -> bool {
-    response.value("content-encoding").is_none_or(|coding| coding.eq_ignore_ascii_case(b"identity"))
+fn broken(why: String) -> Failed {
+    Failed::Ended(Ended::ServerGone(why))
 }
 
 async fn give<W: AsyncWrite + Unpin>(

@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use crate::body::Framing;
 use crate::caps::Direction;
 use crate::connection::{Connection, Inner};
-use crate::exchange::{is_plain, response_head};
+use crate::exchange::response_head;
 use crate::http::Response;
 use crate::inject::Blot;
 use crate::judge::Opened;
@@ -134,23 +134,20 @@ async fn step(connection: &mut Connection, url: &Url, most: usize) -> Result<Ste
         }
     }
     let Some(response) = response else { return Err(gone("the answer never begins".to_owned())) };
-    if let Some(next) = redirect(url, &response) {
+    if let Some(next) = redirect(url, &response, &opened) {
         return next.map(Step::Redirect);
     }
-    let kind = response.value("content-type").map(|kind| String::from_utf8_lossy(kind).into_owned());
+    let mut blot = opened.granted.header().map(|(_, secret)| Blot::new(secret));
+    let kind = response.value("content-type").map(|kind| blotted(&mut blot, kind));
     let kind = kind.unwrap_or_default();
     if !is_text(&kind) {
         return Err(gone(format!("the page is no text but `{}`", shown(&kind))));
     }
-    if !is_plain(&response) {
-        return Err(gone("the page is packed, although that was not asked for".to_owned()));
+    if !response.is_plain_and_whole() {
+        return Err(gone("the page is packed or only a piece, although that was not asked for".to_owned()));
     }
     let status = response.status;
-    let (body, cut) = body(connection, &mut server, response, held, most).await?;
-    let body = match opened.granted.header() {
-        Some((_, secret)) => Blot::new(secret).all(&body),
-        None => body,
-    };
+    let (body, cut) = body(connection, &mut server, response, held, blot, most).await?;
     Ok(Step::Page(Fetched {
         url: url.to_string(),
         status,
@@ -196,18 +193,31 @@ fn request(url: &Url, opened: &Opened) -> Vec<u8> {
     out.into_bytes()
 }
 
-fn redirect(url: &Url, response: &Response) -> Option<Result<Url, Broken>> {
+fn redirect(url: &Url, response: &Response, opened: &Opened) -> Option<Result<Url, Broken>> {
     if !matches!(response.status, 301 | 302 | 303 | 307 | 308) {
         return None;
     }
-    let location = String::from_utf8_lossy(response.value("location")?).into_owned();
-    Some(url.join(&location).map_err(|why| {
-        let refused = Refused::new(
-            "egress-redirect",
-            format!("the page was moved to `{}`, which {why}", shown(&location)),
-        );
+    let header = opened.granted.header();
+    let mut blot = header.map(|(_, secret)| Blot::new(secret));
+    let location = blotted(&mut blot, response.value("location")?);
+    let tls = url.https || header.is_some();
+    let next = match url.join(&location) {
+        Ok(next) if tls && !next.https && next.target.host != url.target.host => {
+            Err("gives up TLS".to_owned())
+        }
+        Ok(next) if url.https && !next.https => Err("gives up TLS".to_owned()),
+        next => next,
+    };
+    Some(next.map_err(|why| {
+        let refused = Refused::new("egress-redirect", format!("the page was moved to an address that {why}"));
         Broken(refused.into(), Ended::Refused)
     }))
+}
+
+/// A text of the server's, the value of the header blotted out.
+fn blotted(blot: &mut Option<Blot>, bytes: &[u8]) -> String {
+    let bytes = blot.as_mut().map_or_else(|| bytes.to_vec(), |blot| blot.all(bytes));
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// The body, or its beginning, and whether there was more.
@@ -216,9 +226,11 @@ async fn body(
     server: &mut Box<dyn Stream>,
     mut response: Response,
     first: Vec<u8>,
+    mut blot: Option<Blot>,
     most: usize,
 ) -> Result<(Vec<u8>, bool), Broken> {
-    let mut text = Vec::new();
+    // What is cut was blotted before: half a value is none that would be found.
+    let (mut text, mut payload) = (Vec::new(), Vec::new());
     let mut buffer = Buffer::new();
     let mut first = first;
     while !response.body.is_done() && text.len() <= most {
@@ -237,8 +249,18 @@ async fn body(
             return Err(gone("the page ended before its end".to_owned()));
         }
         connection.pass(Direction::Down, read.len()).await.map_err(bound)?;
-        response.body.take(read, Some(&mut text)).map_err(|bad| gone(format!("the answer {bad}")))?;
+        payload.clear();
+        response.body.take(read, Some(&mut payload)).map_err(|bad| gone(format!("the answer {bad}")))?;
+        match &mut blot {
+            Some(blot) => text.extend(blot.pass(&payload)),
+            None => text.extend_from_slice(&payload),
+        }
         first.clear();
+    }
+    if let Some(blot) = &mut blot
+        && text.len() <= most
+    {
+        text.extend(blot.rest());
     }
     let cut = text.len() > most;
     text.truncate(most);

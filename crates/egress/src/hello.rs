@@ -22,6 +22,8 @@ pub(crate) enum BadHello {
     NoName,
     #[error("has a TLS hello with an encrypted server name")]
     Encrypted,
+    #[error("sends data before the server has answered its TLS hello")]
+    Early,
     #[error("has a TLS hello that names no host")]
     OddName,
 }
@@ -117,6 +119,8 @@ fn name(body: &[u8]) -> Result<Host, BadHello> {
         seen.push(kind);
         match kind {
             0 => found = Some(server_name(value)?),
+            // A second hello behind early data could not be told from it.
+            42 => return Err(BadHello::Early),
             0xfe0d | 0xffce => return Err(BadHello::Encrypted),
             _ => {}
         }
@@ -218,6 +222,7 @@ mod tests {
             (vec![], BadHello::NoName),
             (vec![(43, vec![])], BadHello::NoName),
             (vec![(0, one()), (0xfe0d, vec![0])], BadHello::Encrypted),
+            (vec![(0, one()), (42, vec![])], BadHello::Early),
             (vec![(0xffce, vec![0]), (0, one())], BadHello::Encrypted),
             (vec![(0, one()), (0, one())], BadHello::Malformed),
             (vec![(0, two)], BadHello::Malformed),

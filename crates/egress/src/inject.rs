@@ -2,56 +2,56 @@
 //!
 //! The guest speaks plain HTTP to a name, the executor speaks TLS to the server and adds the header there: no forged
 //! certificate, and no value on the guest's side. A server that echoes what it was sent would hand the value over, so
-//! every stretch of the answer that is the value is blotted out, byte for byte. That holds for an honest server: one
-//! that wants to tell the guest can spell it in any other way.
+//! every stretch of the answer that spells the value ([`policy::Forms`]) is blotted out, byte for byte. That holds for an
+//! honest server: one that wants to tell the guest can spell it in any other way.
+
+use policy::{FormAt, Forms, header_secrets};
 
 use crate::Secret;
 
-/// A part of a value that is shorter says too little to be looked for.
-const SHORTEST: usize = 8;
+/// Headers of a request that ask for an answer in pieces, or packed: a value would come back unseen.
+const PIECES: [&str; 5] = ["range", "if-range", "request-range", "a-im", "accept-encoding"];
+/// Methods whose answer is the request itself.
+const ECHOES: [&str; 2] = ["TRACE", "TRACK"];
 
-/// Blots a value out of a stream, wherever it is cut.
+/// Whether a method asks for the request itself, the added header with it.
+pub(crate) fn echoes(method: &str) -> bool {
+    ECHOES.iter().any(|echo| echo.eq_ignore_ascii_case(method))
+}
+
+/// Whether the guest's own header of this name stays behind where one named `added` goes out.
+pub(crate) fn displaces(added: &str, name: &str) -> bool {
+    [added].iter().chain(&PIECES).any(|displaced| same_header(displaced, name))
+}
+
+/// Whether two names are one to servers that hand headers on as variables: everything but letters and digits is alike.
+pub(crate) fn same_header(one: &str, other: &str) -> bool {
+    let folded = |b: u8| if b.is_ascii_alphanumeric() { b.to_ascii_lowercase() } else { b'-' };
+    one.bytes().map(folded).eq(other.bytes().map(folded))
+}
+
+/// Blots a value out of a stream, wherever it is cut and however it is spelt.
 pub(crate) struct Blot {
-    /// The value, then what stands behind its first blank (`Bearer ...`).
-    values: Vec<Vec<u8>>,
+    forms: Forms,
     /// The end of the stream so far, where a value may have begun.
     held: Vec<u8>,
 }
 
 impl Blot {
     pub(crate) fn new(secret: &Secret) -> Blot {
-        let value = secret.value();
-        let behind = value.split_once(' ').map(|(_, rest)| rest.trim()).filter(|rest| rest.len() >= SHORTEST);
-        let values = [Some(value), behind].into_iter().flatten().map(|v| v.as_bytes().to_vec()).collect();
-        Blot { values, held: Vec::new() }
+        let values = header_secrets(secret.value());
+        Blot { forms: Forms::new(values.iter().map(String::as_str)), held: Vec::new() }
     }
 
     /// Takes a piece and gives back what can be told so far.
     pub(crate) fn pass(&mut self, piece: &[u8]) -> Vec<u8> {
         self.held.extend_from_slice(piece);
-        let mut at = 0;
-        while at < self.held.len() {
-            let rest = &self.held[at..];
-            let whole = self.values.iter().find(|value| rest.starts_with(value)).map(Vec::len);
-            // A longer value may still come where a shorter one is already there.
-            if self.values.iter().any(|value| value.len() > rest.len() && value.starts_with(rest)) {
-                break;
-            }
-            match whole {
-                Some(length) => {
-                    self.held[at..at + length].fill(b'*');
-                    at += length;
-                }
-                None => at += 1,
-            }
-        }
-        let rest = self.held.split_off(at);
-        std::mem::replace(&mut self.held, rest)
+        self.told(true)
     }
 
-    /// The end of the stream: nothing that was held back became a value.
+    /// The end of the stream.
     pub(crate) fn rest(&mut self) -> Vec<u8> {
-        std::mem::take(&mut self.held)
+        self.told(false)
     }
 
     /// All of a text.
@@ -59,6 +59,26 @@ impl Blot {
         let mut out = self.pass(bytes);
         out.extend(self.rest());
         out
+    }
+
+    fn told(&mut self, more: bool) -> Vec<u8> {
+        let mut at = 0;
+        loop {
+            at += self.forms.before(&self.held[at..]);
+            if at == self.held.len() {
+                break;
+            }
+            match self.forms.at(&self.held[at..], more) {
+                FormAt::Nothing => at += 1,
+                FormAt::Maybe => break,
+                FormAt::Value { length, .. } => {
+                    self.held[at..at + length].fill(b'*');
+                    at += length;
+                }
+            }
+        }
+        let rest = self.held.split_off(at);
+        std::mem::replace(&mut self.held, rest)
     }
 }
 
@@ -82,5 +102,22 @@ mod tests {
                 "{step}"
             );
         }
+    }
+
+    /// A stream that waits for nothing is not held up: what cannot become a value goes on at once.
+    #[test]
+    fn what_cannot_become_a_value_is_not_held() {
+        let mut blot = Blot::new(&Secret::new("Bearer swordfish"));
+        assert_eq!(blot.pass(b"data: tick\n\n"), b"data: tick\n\n");
+        assert_eq!(blot.pass(b"data: sword"), b"data: ");
+        assert_eq!(blot.pass(b"x"), b"swordx");
+    }
+
+    #[test]
+    fn r58_names_that_a_server_takes_for_one_are_one() {
+        for name in ["x-api-key", "X_Api-Key", "x.api.key", "Range", "if_range", "Accept-Encoding"] {
+            assert!(displaces("x-api-key", name), "{name}");
+        }
+        assert!(!displaces("x-api-key", "x-api-keys") && !displaces("x-api-key", "accept"));
     }
 }

@@ -119,7 +119,7 @@ impl Egress {
         self.inner.flow.total()
     }
 
-    /// Events that were not told because there were too many.
+    /// Connections that were turned away, beyond those of which each was told.
     pub fn untold(&self) -> u64 {
         self.inner.untold()
     }

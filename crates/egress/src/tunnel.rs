@@ -123,6 +123,7 @@ async fn pumped<S: AsyncRead + AsyncWrite + Unpin + Send>(
             let why = match shut {
                 Shut::Hello(bad) => bad.to_string(),
                 Shut::Renamed => "has a second TLS hello that names another host".to_owned(),
+                Shut::Record => "has a TLS record that no client sends there".to_owned(),
             };
             let ended = connection.refuse("", Refused::form(&asked, &why).under("egress-tls-name"));
             guest.farewell(answer::TLS_REFUSED).await;

@@ -61,7 +61,7 @@ struct Told {
 }
 
 impl Sink for Told {
-    fn tell(&self, event: egress::Event) {
+    fn tell(&self, event: egress::Event) -> bool {
         if let egress::Event::Decided(decided) = &event
             && !decided.decision.is_allowed()
         {
@@ -71,9 +71,11 @@ impl Sink for Told {
                 refused.push(reason.clone());
             }
         }
-        if self.record.append(&Event::Egress(event)).is_err() {
+        let written = self.record.append(&Event::Egress(event)).is_ok();
+        if !written {
             self.blind.notify_one();
         }
+        written
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use egress::{Caps, Ended};
+use egress::{Caps, Ended, Event};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::Instant;
 
@@ -87,14 +87,62 @@ async fn d22_names_beneath_a_star_are_bounded() {
     assert!(rig.proxy().connect("named.example.org:443").await.contains(" 502 "));
 }
 
+const ELSEWHERE: &str = "CONNECT 10.0.0.6:9 HTTP/1.1\r\nHost: 10.0.0.6:9\r\n\r\n";
+
+/// A guest that fills the record closes the way out for itself: nothing passes that is not written down.
 #[tokio::test]
-async fn connections_and_events_are_bounded_over_a_run() {
-    let rig = Rig::with(&["10.0.0.5:9"], Caps { connections: 50, events: 60, ..Caps::default() });
-    for _ in 0..100 {
-        rig.proxy().ask("CONNECT 10.0.0.6:9 HTTP/1.1\r\nHost: 10.0.0.6:9\r\n\r\n").await;
+async fn nothing_passes_once_the_record_has_no_room() {
+    let rig = Rig::with(&["10.0.0.5:9"], Caps { events: 60, ..Caps::default() });
+    rig.route("10.0.0.5:9", echo().await);
+    for _ in 0..29 {
+        rig.proxy().ask(ELSEWHERE).await;
     }
-    assert_eq!(rig.decisions().len() + rig.ends().len(), 60);
-    assert_eq!(rig.egress.untold(), 50 + 100 - 60);
+    assert_eq!((rig.decisions().len(), rig.ends().len()), (29, 29));
+    let heard = rig.proxy().ask("CONNECT 10.0.0.5:9 HTTP/1.1\r\nHost: 10.0.0.5:9\r\n\r\n").await;
+    assert!(heard.is_empty() && rig.dialled().is_empty());
+    assert_eq!(rig.ends().last().unwrap().0, Ended::TooMany);
+}
+
+#[tokio::test]
+async fn connections_are_bounded_over_a_run_and_those_turned_away_are_counted() {
+    let rig = Rig::with(&["10.0.0.5:9"], Caps { connections: 50, ..Caps::default() });
+    for _ in 0..1100 {
+        rig.proxy().ask(ELSEWHERE).await;
+    }
+    assert_eq!((rig.decisions().len(), rig.ends().len()), (50, 1050));
+    assert_eq!(rig.egress.untold(), 50);
+    assert_eq!(rig.ended().last(), Some(&Event::TurnedAway { connections: 50 }));
+}
+
+/// Whatever a guest uses up, a tool of the executor has room.
+#[tokio::test]
+async fn a_guest_leaves_room_for_the_tools() {
+    let caps = Caps { connections: 2, open: 2, events: 8, ..Caps::default() };
+    let rig = Rig::with(&["10.0.0.5:9", "files.example.com:80"], caps);
+    rig.route("10.0.0.5:9", echo().await);
+    rig.serves("files.example.com", 80, answers("HTTP/1.1 200 OK\r\n\r\nyes").await);
+    let mut open = Vec::new();
+    for _ in 0..2 {
+        let mut guest = rig.proxy();
+        assert!(guest.connect("10.0.0.5:9").await.contains(" 200 "));
+        open.push(guest);
+    }
+    assert!(rig.proxy().ask(ELSEWHERE).await.is_empty());
+    assert_eq!(rig.egress.fetch("http://files.example.com/", 9).await.unwrap().text, "yes");
+}
+
+/// What cannot be written down is not done.
+#[tokio::test]
+async fn nothing_passes_that_cannot_be_written_down() {
+    let rig = Rig::new(&["10.0.0.5:9", "files.example.com:80"]);
+    rig.route("10.0.0.5:9", echo().await);
+    rig.serves("files.example.com", 80, answers("HTTP/1.1 200 OK\r\n\r\nyes").await);
+    rig.blind();
+    let heard = rig.proxy().ask("CONNECT 10.0.0.5:9 HTTP/1.1\r\nHost: 10.0.0.5:9\r\n\r\n").await;
+    assert!(heard.starts_with(b"HTTP/1.1 403") && rig.dialled().is_empty());
+    rig.named("files.example.com", 80).ask("GET / HTTP/1.1\r\nHost: files.example.com\r\n\r\n").await;
+    assert!(rig.egress.fetch("http://files.example.com/", 9).await.is_err());
+    assert!(rig.dialled().is_empty());
 }
 
 #[tokio::test]

@@ -1,8 +1,8 @@
 //! W13: a page for a tool passes the same judgement, at every step.
 
-use egress::NotFetched;
+use egress::{Caps, NotFetched};
 
-use crate::rig::{Rig, SECRET, answers, tls_answers};
+use crate::rig::{Rig, SECRET, answers, plain, tls_answers, with_header};
 
 const PAGE: &str =
     "HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: 5\r\n\r\nhello";
@@ -88,18 +88,48 @@ async fn r58_a_page_is_fetched_with_its_header_and_the_header_stays_there() {
         let text = rig.egress.fetch(url, 1000).await.unwrap().text;
         assert!(text.contains(&format!("authorization: {}", "*".repeat(SECRET.len()))), "{text}");
     }
-    let rig = Rig::with_header();
-    let moved = "HTTP/1.1 302 Found\r\nLocation: http://other.example.net:443/\r\nContent-Length: 0\r\n\r\n";
+    let rig =
+        Rig::of(vec![with_header("api.example.com:443"), plain("files.example.org:443")], Caps::default());
+    let moved = "HTTP/1.1 302 Found\r\nLocation: https://files.example.org/\r\nContent-Length: 0\r\n\r\n";
     rig.serves("api.example.com", 443, tls_answers(moved).await);
-    rig.serves("other.example.net", 443, answers(echo).await);
-    rig.route("203.0.113.7:443", tls_answers(moved).await);
-    rig.resolves("other.example.net", &[&["203.0.113.8"]]);
-    rig.route("203.0.113.8:443", answers(echo).await);
+    rig.resolves("files.example.org", &[&["203.0.113.8"]]);
+    rig.route("203.0.113.8:443", tls_answers(echo).await);
     let text = rig.egress.fetch("https://api.example.com/", 1000).await.unwrap().text;
     assert!(
-        text.starts_with("GET / HTTP/1.1\r\nHost: other.example.net:443\r\n")
-            && !text.contains("uthorization")
+        text.starts_with("GET / HTTP/1.1\r\nHost: files.example.org\r\n") && !text.contains("uthorization")
     );
+}
+
+/// A page that was asked for over TLS does not come from where there is none.
+#[tokio::test]
+async fn w13_a_redirect_does_not_give_up_tls() {
+    let rig = Rig::new(&["api.example.com:443", "files.example.com:80"]);
+    let moved = "HTTP/1.1 302 Found\r\nLocation: http://files.example.com/\r\nContent-Length: 0\r\n\r\n";
+    rig.serves("api.example.com", 443, tls_answers(moved).await);
+    rig.serves("files.example.com", 80, answers(PAGE).await);
+    let (told, reason) = rule(rig.egress.fetch("https://api.example.com/", 1000).await.unwrap_err());
+    assert_eq!((told, rig.dialled().len()), ("egress-redirect", 1), "{reason}");
+}
+
+/// R58: what is cut has no value in it before it is cut, and no part of one.
+#[tokio::test]
+async fn r58_a_page_that_is_cut_within_the_value_shows_nothing_of_it() {
+    for chunked in [false, true] {
+        let rig = Rig::with_header();
+        let body = if chunked {
+            "Transfer-Encoding: chunked\r\n\r\n10\r\n12345Bearer swor\r\na\r\ndfish-1234\r\n0\r\n\r\n"
+        } else {
+            "\r\n12345Bearer swordfish-1234"
+        };
+        let answer = format!("HTTP/1.1 200 OK\r\nContent-Type: text/plain; x=swordfish-1234\r\n{body}");
+        rig.serves("api.example.com", 443, tls_answers(answer.leak()).await);
+        for most in 1..30 {
+            let page = rig.egress.fetch("https://api.example.com/", most).await.unwrap();
+            let shown = page.text.trim_start_matches(|c: char| c.is_ascii_digit());
+            assert!(shown.bytes().all(|b| b == b'*'), "{most} {}", page.text);
+            assert!(!page.kind.contains("fish"), "{}", page.kind);
+        }
+    }
 }
 
 #[tokio::test]

@@ -39,7 +39,10 @@ pub(crate) struct Routes {
 }
 
 #[derive(Default)]
-pub(crate) struct Told(Mutex<Vec<Event>>);
+pub(crate) struct Told {
+    events: Mutex<Vec<Event>>,
+    blind: std::sync::atomic::AtomicBool,
+}
 
 pub(crate) struct Rig {
     pub(crate) egress: Egress,
@@ -120,7 +123,7 @@ impl Rig {
     }
 
     pub(crate) fn decisions(&self) -> Vec<Decided> {
-        let told = self.told.0.lock().unwrap();
+        let told = self.told.events.lock().unwrap();
         told.iter().filter_map(|e| if let Event::Decided(d) = e { Some(d.clone()) } else { None }).collect()
     }
 
@@ -134,12 +137,23 @@ impl Rig {
     }
 
     pub(crate) fn ends(&self) -> Vec<(Ended, u64, u64)> {
-        let told = self.told.0.lock().unwrap();
+        let told = self.told.events.lock().unwrap();
         let ends = told.iter().filter_map(|e| match e {
             Event::Closed { ended, up, down, .. } => Some((ended.clone(), *up, *down)),
-            Event::Decided(_) => None,
+            Event::Decided(_) | Event::TurnedAway { .. } => None,
         });
         ends.collect()
+    }
+
+    /// From now on nothing can be written down.
+    pub(crate) fn blind(&self) {
+        self.told.blind.store(true, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    /// Lets go of the way out, and gives what was told to its end.
+    pub(crate) fn ended(self) -> Vec<Event> {
+        drop(self.egress);
+        self.told.events.lock().unwrap().clone()
     }
 
     pub(crate) fn dialled(&self) -> Vec<String> {
@@ -152,7 +166,7 @@ impl Rig {
 
     /// Everything that was told, as a record would hold it.
     pub(crate) fn record(&self) -> String {
-        serde_json::to_string(&*self.told.0.lock().unwrap()).unwrap()
+        serde_json::to_string(&*self.told.events.lock().unwrap()).unwrap()
     }
 }
 
@@ -275,16 +289,24 @@ async fn replies<S: AsyncRead + AsyncWrite + Unpin>(mut stream: S, answer: &str)
 }
 
 pub(crate) fn acceptor() -> TlsAcceptor {
+    TlsAcceptor::from(server_config(rustls::crypto::ring::ALL_KX_GROUPS))
+}
+
+/// A server of TLS that knows these groups of keys.
+pub(crate) fn server_config(
+    groups: &[&'static dyn rustls::crypto::SupportedKxGroup],
+) -> Arc<rustls::ServerConfig> {
     let chain = vec![CertificateDer::from_pem_slice(include_bytes!("tls/api.pem")).unwrap()];
     let key = PrivateKeyDer::from_pem_slice(include_bytes!("tls/api.key")).unwrap();
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = rustls::ServerConfig::builder_with_provider(provider)
+    let mut provider = rustls::crypto::ring::default_provider();
+    provider.kx_groups = groups.to_vec();
+    let config = rustls::ServerConfig::builder_with_provider(Arc::new(provider))
         .with_safe_default_protocol_versions()
         .unwrap()
         .with_no_client_auth()
         .with_single_cert(chain, key)
         .unwrap();
-    TlsAcceptor::from(Arc::new(config))
+    Arc::new(config)
 }
 
 /// A guest's own client of TLS, which trusts the authority of these tests.
@@ -326,7 +348,11 @@ impl Dial for Routes {
 }
 
 impl Sink for Told {
-    fn tell(&self, event: Event) {
-        self.0.lock().unwrap().push(event);
+    fn tell(&self, event: Event) -> bool {
+        if self.blind.load(std::sync::atomic::Ordering::Relaxed) {
+            return false;
+        }
+        self.events.lock().unwrap().push(event);
+        true
     }
 }

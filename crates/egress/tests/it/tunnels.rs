@@ -123,6 +123,57 @@ async fn a_second_hello_with_another_name_ends_the_connection() {
     assert!(rig.refusal().1.contains("second TLS hello"));
 }
 
+/// The same with a real server that does ask: it never sees the second hello, in whatever way it was reached.
+#[tokio::test]
+async fn d27_after_a_request_for_another_hello_that_one_must_name_the_same_host() {
+    let seen = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let sees = seen.clone();
+    let at = server(move |mut stream| {
+        let sees = sees.clone();
+        async move {
+            // Knows none of the keys that the client offers at first.
+            let mut tls = rustls::ServerConnection::new(crate::rig::server_config(&[
+                rustls::crypto::ring::kx_group::SECP384R1,
+            ]))
+            .unwrap();
+            let mut bytes = [0; 16 << 10];
+            while let Ok(read @ 1..) = stream.read(&mut bytes).await {
+                sees.lock().unwrap().extend_from_slice(&bytes[..read]);
+                let mut rest = &bytes[..read];
+                while !rest.is_empty() && tls.read_tls(&mut rest).is_ok() {}
+                drop(tls.process_new_packets());
+                let mut out = Vec::new();
+                while tls.wants_write() {
+                    tls.write_tls(&mut out).unwrap();
+                }
+                drop(stream.write_all(&out).await);
+            }
+        }
+    })
+    .await;
+    for transparent in [false, true] {
+        let rig = Rig::new(&["api.example.com:443", "other.example.net:443"]);
+        rig.serves("api.example.com", 443, at);
+        let mut guest = if transparent { rig.named("api.example.com", 443) } else { rig.proxy() };
+        if !transparent {
+            assert!(guest.connect("api.example.com:443").await.contains(" 200 "));
+        }
+        let first = hello("api.example.com").await;
+        seen.lock().unwrap().clear();
+        guest.stream.write_all(&first).await.unwrap();
+        let mut asked = [0; 43];
+        guest.stream.read_exact(&mut asked).await.unwrap();
+        // A ServerHello with the random that means: say it again.
+        assert_eq!((asked[0], asked[5], &asked[11..15]), (22, 2, &[0xcf, 0x21, 0xad, 0x74][..]));
+        let second = [&[20, 3, 3, 0, 1, 1][..], &hello("other.example.net").await].concat();
+        let heard = guest.ask(second).await;
+        assert!(heard.ends_with(&[21, 3, 1, 0, 2, 2, 112]));
+        assert!(rig.refusal().1.contains("second TLS hello that names another host"));
+        let seen = seen.lock().unwrap();
+        assert!(seen.starts_with(&first) && !seen.windows(5).any(|part| part == b"other"));
+    }
+}
+
 #[tokio::test]
 async fn plain_http_that_names_the_granted_host_passes_and_no_other_does() {
     let answer = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";

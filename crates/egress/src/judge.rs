@@ -118,12 +118,13 @@ impl Judge {
             seen.insert(name.clone());
         }
         match tokio::time::timeout(self.patience, self.resolver.resolve(name)).await {
-            Ok(Ok(answer)) if answer.is_empty() => Err(Refused::unresolved(name)),
+            Ok(Ok(answer)) if answer.is_empty() => Err(Refused::unresolved(name, "it has no address")),
             Ok(Ok(mut answer)) => {
                 answer.dedup();
                 Ok(answer)
             }
-            Ok(Err(_)) | Err(_) => Err(Refused::unresolved(name)),
+            Ok(Err(unresolved)) => Err(Refused::unresolved(name, &unresolved.why)),
+            Err(_) => Err(Refused::unresolved(name, "no answer in time")),
         }
     }
 
@@ -170,7 +171,8 @@ impl Refused {
         Refused { rule, ..self }
     }
 
-    fn unresolved(name: &HostName) -> Refused {
-        Refused::new("egress-resolve", format!("`{name}` is granted, but has no address now"))
+    fn unresolved(name: &HostName, why: &str) -> Refused {
+        let reason = format!("`{name}` is granted, but could not be resolved: {}", shown(why));
+        Refused::new("egress-resolve", reason)
     }
 }

@@ -80,11 +80,6 @@ impl HostRule {
         Ok(HostRule { host, port })
     }
 
-    /// The rule that names exactly this.
-    pub fn exactly(target: Target) -> HostRule {
-        HostRule { host: Pattern::Exact(target.host), port: target.port }
-    }
-
     /// Whether the rule names this. A star stands for exactly one label.
     pub fn names(&self, target: &Target) -> bool {
         self.port == target.port && self.host.covers(&Pattern::Exact(target.host.clone()))

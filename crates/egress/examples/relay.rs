@@ -41,7 +41,9 @@ impl Resolve for Public {
 }
 
 impl Sink for Deaf {
-    fn tell(&self, _: Event) {}
+    fn tell(&self, _: Event) -> bool {
+        true
+    }
 }
 
 fn main() -> Done {

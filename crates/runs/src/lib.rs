@@ -34,6 +34,7 @@ mod probe;
 mod prove;
 mod quote;
 mod record;
+mod rehearse;
 mod rename;
 mod resume;
 mod run;
@@ -65,6 +66,7 @@ pub use prove::{
     prove_by, small,
 };
 pub use record::{Checked, Finding, Record, Standing};
+pub use rehearse::{Rehearsed, Request, rehearse};
 pub use resume::{Interrupted, Past, ResumeError};
 pub use run::Run;
 // The parts of the sandbox that callers above this door may name; they cannot drive one.

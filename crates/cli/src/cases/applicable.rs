@@ -1,9 +1,8 @@
 //! Whether a row means anything here, before anything of it is played.
 
 use std::path::Path;
-use std::sync::OnceLock;
 
-use policy::{Deployment, Tier, Tool};
+use policy::{Tier, Tool};
 use runs::Cancel;
 use serde_json::Value;
 
@@ -71,9 +70,8 @@ pub(super) fn guest(tier: Tier, scratch: &Path, cancel: &Cancel) -> Result<Guest
 /// Why a row means nothing on this tier, if it does not.
 pub(super) fn not_here(row: &Row, tier: Tier, archives: &dyn Fn() -> bool) -> Option<NotHere> {
     let config = match &row.input {
-        Input::Request => return Some(NotHere::Egress),
         Input::ImportArchive { .. } if tier != Tier::Wasm && !archives() => return Some(NotHere::Archive),
-        Input::Config(_) | Input::ConfigRaw(_) | Input::Gate { .. } => true,
+        Input::Config(_) | Input::ConfigRaw(_) | Input::Gate { .. } | Input::Request { .. } => true,
         Input::Command(_)
         | Input::Calls { .. }
         | Input::Parallel(_)
@@ -82,15 +80,13 @@ pub(super) fn not_here(row: &Row, tier: Tier, archives: &dyn Fn() -> bool) -> Op
         | Input::Generated
         | Input::ImportArchive { .. } => false,
     };
-    if !row.policy.egress.allow.is_empty() && !has_egress() {
-        return Some(NotHere::Egress);
-    }
     if let Some(tool) = missing_tool(row) {
         return Some(NotHere::Tool { tool: tool.to_owned() });
     }
     let lacks = |what| Some(NotHere::Tier { tier: tier.as_str(), what });
     match tier {
         Tier::Wasm if !config => return lacks("programs"),
+        Tier::Confined if !config && !row.policy.egress.allow.is_empty() => return lacks("way out"),
         Tier::Confined if listens(&row.whole["input"]) => return lacks("sockets and no shared memory"),
         Tier::Microvm if !row.setup.is_empty() && is_live(row) => {
             return lacks("workspace on the host while it runs");
@@ -115,13 +111,6 @@ pub(super) fn unasked(row: &Row, lacks: &[String]) -> Option<Unasked> {
     missing.map(|program| Unasked::Guest { program: program.clone() })
 }
 
-/// Whether a deployment may grant any destination.
-fn has_egress() -> bool {
-    static HAS: OnceLock<bool> = OnceLock::new();
-    let grants = "[network]\nallow = [\"example.com:443\"]\n";
-    *HAS.get_or_init(|| Deployment::parse("oubliette.toml", grants).is_ok())
-}
-
 /// A tool that a row speaks of and that is not here. A name that nobody knows may be the attack: a model invents it.
 fn missing_tool(row: &Row) -> Option<&str> {
     let absent = |name: &&str| Tool::from_name(our_name(name)).is_none();
@@ -141,7 +130,7 @@ fn missing_tool(row: &Row) -> Option<&str> {
         | Input::Config(_)
         | Input::ConfigRaw(_)
         | Input::Gate { .. }
-        | Input::Request => Vec::new(),
+        | Input::Request { .. } => Vec::new(),
     };
     listed.chain(called).find(absent)
 }

@@ -135,7 +135,29 @@ pub(super) struct Keys {
     pub(super) config_raw: Option<String>,
     pub(super) baseline: Option<Value>,
     pub(super) proposal: Option<Value>,
-    pub(super) request: Option<Value>,
+    pub(super) request: Option<RawRequest>,
+}
+
+/// What is asked of the way out; which keys go with which way is told by `read.rs`.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawRequest {
+    pub(super) via: Via,
+    pub(super) method: Option<String>,
+    pub(super) url: Option<String>,
+    pub(super) host: Option<String>,
+    pub(super) port: Option<u16>,
+    /// What the resolver answers, first and later.
+    #[serde(default)]
+    pub(super) resolves_to: Vec<Vec<String>>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Via {
+    HttpProxy,
+    Connect,
+    Socks5,
 }
 
 /// The calls of one run.

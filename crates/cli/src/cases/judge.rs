@@ -208,11 +208,15 @@ fn measures(world: &World<'_>, expect: &Expect, seen: &Seen, found: &mut Found) 
         found.when(got != right, "listener_received", &right.to_string(), || got.to_string());
     }
     // Only a decision about a destination resolves names.
-    if expect.connected_to.is_some() {
-        return Err(Unasked::NotMeasured { key: "connected_to" }.into());
+    if let Some(right) = &expect.connected_to {
+        let reached = seen.reached.as_ref().ok_or(Unasked::NotMeasured { key: "connected_to" })?;
+        let got = reached.connected_to.map_or("nobody".to_owned(), |address| address.to_string());
+        found.when(got != *right, "connected_to", right, || got.clone());
     }
-    if expect.resolver_queries.is_some() {
-        return Err(Unasked::NotMeasured { key: "resolver_queries" }.into());
+    if let Some(right) = expect.resolver_queries {
+        let got = seen.reached.as_ref().ok_or(Unasked::NotMeasured { key: "resolver_queries" })?;
+        let got = got.resolver_queries;
+        found.when(got != right, "resolver_queries", &right.to_string(), || got.to_string());
     }
     Ok(())
 }

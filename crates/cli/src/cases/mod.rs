@@ -12,6 +12,7 @@
 //!      ─ by_run.rs, drive.rs  calls of a model       run, whose model (model.rs) waits for our word
 //!      ─ by_file.rs           a configuration        refused or loaded
 //!      ─ by_gate.rs           a change of one        refused, or no wider
+//!      ─ by_request.rs        a destination          refused or reached
 //!      ─ together.rs          many in one machine
 //!      ─ judge.rs             every key of `expect`
 //!      ─ process.rs           everything that is left is ended
@@ -21,6 +22,7 @@ mod applicable;
 mod by_exec;
 mod by_file;
 mod by_gate;
+mod by_request;
 mod by_run;
 mod door;
 mod drive;
@@ -302,7 +304,7 @@ fn played(world: &World<'_>) -> Result<Seen, Trouble> {
         // Told before anything is played.
         Input::Generated => Err(verdict::Unasked::Generated.into()),
         Input::Gate { baseline, proposal } => by_gate::judged(world, baseline, proposal),
-        Input::Request => Err(Trouble::Fault("a row that means nothing here was played".to_owned())),
+        Input::Request { request, answers } => by_request::asked(world, request, answers),
     }
 }
 

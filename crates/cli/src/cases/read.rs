@@ -1,14 +1,18 @@
 //! A file of rows: every line is read strictly, and everything that is wrong is told at once, each with its line.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::path::Path;
 
 use policy::check_shape;
+use runs::Request;
 use serde::Deserialize;
 use serde_json::Value;
 
 use super::fill;
-use super::format::{Expect, Keys, Policy, RawCall, RawInput, RawRow, RawStep, Several, TrustedOp, Turn};
+use super::format::{
+    Expect, Keys, Policy, RawCall, RawInput, RawRequest, RawRow, RawStep, Several, TrustedOp, Turn, Via,
+};
 use crate::exit::usage;
 use crate::render::one_line;
 
@@ -64,8 +68,11 @@ pub(super) enum Input {
         baseline: Value,
         proposal: Value,
     },
-    /// A decision about a destination.
-    Request,
+    /// A decision about a destination, and what its name resolves to, first and later.
+    Request {
+        request: Request,
+        answers: Vec<Vec<IpAddr>>,
+    },
 }
 
 #[derive(Clone, Debug)]
@@ -264,14 +271,33 @@ fn input(raw: RawInput) -> Result<Input, String> {
         (None, None) => {}
         (Some(_), None) | (None, Some(_)) => return Err("`baseline` and `proposal` go together".to_owned()),
     }
-    if request.is_some() {
-        found.push(("request", Ok(Input::Request)));
+    if let Some(request) = request {
+        found.push(("request", self::request(request)));
     }
     let names: Vec<&str> = found.iter().map(|(key, _)| *key).collect();
     if names.len() > 1 {
         return Err(format!("`{}` do not go together", names.join("`, `")));
     }
     found.pop().map_or_else(|| Err("it says nothing that is to be done".to_owned()), |(_, input)| input)
+}
+
+fn request(raw: RawRequest) -> Result<Input, String> {
+    let RawRequest { via, method, url, host, port, resolves_to } = raw;
+    let request = match (via, method, url, host.zip(port)) {
+        (Via::HttpProxy, method, Some(url), None) => {
+            Request::HttpProxy { method: method.unwrap_or_else(|| "GET".to_owned()), url }
+        }
+        (Via::Connect, None, None, Some((host, port))) => Request::Connect { host, port },
+        (Via::Socks5, None, None, Some((host, port))) => Request::Socks5 { host, port },
+        (Via::HttpProxy | Via::Connect | Via::Socks5, ..) => {
+            return Err(
+                "`http-proxy` goes with a `url`, `connect` and `socks5` with `host` and `port`".to_owned()
+            );
+        }
+    };
+    let address = |text: &String| text.parse().map_err(|_| format!("`{text}` is no address"));
+    let answer = |list: &Vec<String>| list.iter().map(address).collect();
+    Ok(Input::Request { request, answers: resolves_to.iter().map(answer).collect::<Result<_, String>>()? })
 }
 
 fn trusted_input(op: TrustedOp, paths: Option<Vec<String>>, path: Option<String>) -> Result<Input, String> {
@@ -408,6 +434,17 @@ mod tests {
             (&ROW.replace("[\"true\"]", "[]"), "first word"),
             (&ROW.replace("[\"true\"]", "{\"name\":\"read_file\",\"config\":{}}"), "do not go together"),
             (&ROW.replace("[\"true\"]", "{}"), "nothing that is to be done"),
+            (
+                &ROW.replace("[\"true\"]", r#"{"request":{"via":"connect","url":"http://a/"}}"#),
+                "`host` and `port`",
+            ),
+            (
+                &ROW.replace(
+                    "[\"true\"]",
+                    r#"{"request":{"via":"socks5","host":"a","port":1,"resolves_to":[["b"]]}}"#,
+                ),
+                "no address",
+            ),
             (&ROW.replace("[\"true\"]", "\"true\""), "must be"),
             (&ROW.replace("\"a\"", "\"{{NOWHERE}}\""), "no placeholder"),
             (&ROW.replace("\"ok\"}", "\"ok\",\"mode\":{\"a\":\"rwx\"}}"), "octal"),

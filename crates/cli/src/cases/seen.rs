@@ -1,6 +1,7 @@
 //! What came of a row: its calls as the record has them, and what a person or the model was shown.
 
 use std::fs;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -31,6 +32,15 @@ pub(super) struct Seen {
     pub(super) faults: Vec<String>,
     /// What was there too early, while the sandbox still lived.
     pub(super) early: Vec<String>,
+    /// Whom a decision about a destination led to.
+    pub(super) reached: Option<Reached>,
+}
+
+/// What a decision about a destination came to.
+#[derive(Debug)]
+pub(super) struct Reached {
+    pub(super) connected_to: Option<IpAddr>,
+    pub(super) resolver_queries: u64,
 }
 
 /// One call.

@@ -52,8 +52,6 @@ pub(super) struct Miss {
 pub(super) enum NotHere {
     #[error("there is no tool `{tool}`")]
     Tool { tool: String },
-    #[error("there is no egress yet: a deployment that grants any is refused")]
-    Egress,
     #[error("archives are not imported yet")]
     Archive,
     #[error("the tier {tier} has no {what}")]

@@ -107,7 +107,7 @@ mod tests {
     /// A stream that waits for nothing is not held up: what cannot become a value goes on at once.
     #[test]
     fn what_cannot_become_a_value_is_not_held() {
-        let mut blot = Blot::new(&Secret::new("Bearer swordfish"));
+        let mut blot = Blot::new(&Secret::of("Bearer swordfish"));
         assert_eq!(blot.pass(b"data: tick\n\n"), b"data: tick\n\n");
         assert_eq!(blot.pass(b"data: sword"), b"data: ");
         assert_eq!(blot.pass(b"x"), b"swordx");

@@ -102,9 +102,8 @@ rows! {
 }
 
 /// Rows that mean nothing here, each with why: in the runner's own words.
-const NOT_HERE: [(&str, &[&str]); 1] = [
-    ("without groups memory is bounded otherwise: nothing fails for want of them", &["oc_39_2"]),
-];
+const NOT_HERE: [(&str, &[&str]); 1] =
+    [("without groups memory is bounded otherwise: nothing fails for want of them", &["oc_39_2"])];
 
 /// What means nothing here is told as such, with why; it is neither held nor failed.
 #[test]

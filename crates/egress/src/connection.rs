@@ -11,7 +11,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use crate::caps::{Direction, Flow};
-use crate::judge::{Judge, Opened};
+use crate::judge::{Judge, Opened, told};
 use crate::tls::Tls;
 use crate::{Caps, Decided, Dial, Ended, Event, Granted, Refused, Sink, Terms, Way};
 
@@ -198,7 +198,7 @@ impl Connection {
     /// A refusal that is not the judge's: of a text that names nothing, or of what a connection carries.
     pub(crate) fn refuse(&mut self, asked: &str, refused: Refused) -> Ended {
         if self.asked.is_empty() {
-            self.asked = shown(asked);
+            self.asked = shown(asked); // It is told as what was asked, not in words of ours.
         }
         self.decided(Decision::refuse(refused.rule, refused.reason), None, Vec::new());
         Ended::Refused
@@ -244,7 +244,7 @@ impl Connection {
                 Err(_) => why = format!("no answer within {} s", patience.as_secs()),
             }
         }
-        Err(format!("`{}` is granted, but could not be reached: {why}", opened.target))
+        Err(format!("`{}` is granted, but could not be reached: {why}", told(&opened.target)))
     }
 
     /// Counts bytes that are about to pass, and waits until they may.

@@ -10,7 +10,7 @@ use crate::connection::Connection;
 use crate::guest::Guest;
 use crate::http::{self, Request, Response};
 use crate::inject::{self, Blot};
-use crate::judge::Opened;
+use crate::judge::{Opened, cut, told};
 use crate::pump::{Buffer, Pulse};
 use crate::{Ended, Refused, answer, connect};
 
@@ -35,7 +35,7 @@ pub(crate) async fn exchange<S: AsyncRead + AsyncWrite + Unpin + Send>(
     if opened.granted.header().is_some() && inject::echoes(&request.method) {
         let reason = format!(
             "`{}` gets a header of the executor's, so a request that asks to be sent back is not passed on",
-            opened.target
+            told(&opened.target)
         );
         let refused = Refused::new("egress-method", reason);
         let ended = connection.refuse("", refused.clone());
@@ -59,7 +59,7 @@ pub(crate) async fn exchange<S: AsyncRead + AsyncWrite + Unpin + Send>(
                     carry(connection, guest, request, head, server, Some(Blot::new(secret))).await
                 }
                 Ok(Err(why)) => Err(Failed::Early(why)),
-                Err(_) => Err(Failed::Early(format!("`{host}` does not answer in TLS"))),
+                Err(_) => Err(Failed::Early(format!("`{}` does not answer in TLS", cut(host.as_str())))),
             }
         }
         (Some(_), Host::V4(_) | Host::V6(_)) => Err(Failed::Early("a header needs a name".to_owned())),

@@ -13,7 +13,7 @@ use crate::connection::{Connection, Inner};
 use crate::exchange::response_head;
 use crate::http::Response;
 use crate::inject::Blot;
-use crate::judge::Opened;
+use crate::judge::{Opened, cut};
 use crate::pump::Buffer;
 use crate::url::Url;
 use crate::{Ended, Refused, Way};
@@ -74,7 +74,7 @@ pub(crate) async fn fetch(inner: &Arc<Inner>, text: &str, most: usize) -> Result
     let mut url = match Url::parse(text) {
         Ok(url) => url,
         Err(why) => {
-            let refused = Refused::form(text, &why);
+            let refused = Refused::new("egress-form", format!("the address that was asked for {why}"));
             if let Some(mut connection) = Connection::admit(inner, Way::Fetch) {
                 let ended = connection.refuse(text, refused.clone());
                 connection.close(ended);
@@ -141,7 +141,7 @@ async fn step(connection: &mut Connection, url: &Url, most: usize) -> Result<Ste
     let kind = response.value("content-type").map(|kind| blotted(&mut blot, kind));
     let kind = kind.unwrap_or_default();
     if !is_text(&kind) {
-        return Err(gone(format!("the page is no text but `{}`", shown(&kind))));
+        return Err(gone("the page is no text".to_owned()));
     }
     if !response.is_plain_and_whole() {
         return Err(gone("the page is packed or only a piece, although that was not asked for".to_owned()));
@@ -174,7 +174,7 @@ async fn speak(
     match timeout(connection.inner.caps.connect, connecting).await {
         Ok(Ok(stream)) => Ok(Box::new(stream)),
         Ok(Err(why)) => Err(why),
-        Err(_) => Err(format!("`{name}` does not answer in TLS")),
+        Err(_) => Err(format!("`{}` does not answer in TLS", cut(name.as_str()))),
     }
 }
 

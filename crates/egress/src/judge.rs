@@ -8,10 +8,12 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use policy::{AddressKind, Host, HostName, Target, shown};
+use policy::{AddressKind, Host, HostName, Target};
 
 use crate::{Granted, Pinned, Resolve};
 
+/// Characters of a host that a sentence repeats.
+const SAID: usize = 80;
 /// Addresses of one answer that are kept.
 const MOST_ADDRESSES: usize = 32;
 
@@ -95,13 +97,13 @@ impl Judge {
             rules().filter(|rule| rule.names_host(&asked.host)).map(policy::HostRule::port).collect();
         ports.sort_unstable();
         ports.dedup();
-        let would = format!("`{asked}` would have to stand in `network.allow`");
+        let would = "it would have to stand in `network.allow`";
         if ports.is_empty() {
-            Refused::new("egress-host", format!("`{asked}` is not granted; {would}"))
+            Refused::new("egress-host", format!("`{}` is not granted; {would}", told(asked)))
         } else {
             let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
-            let (host, port, ports) = (&asked.host, asked.port, ports.join(", "));
-            let reason = format!("`{host}` is granted on port {ports} only, not on {port}; {would}");
+            let reason =
+                format!("`{}` is not granted, only port {} there; {would}", told(asked), ports.join(", "));
             Refused::new("egress-port", reason)
         }
     }
@@ -111,7 +113,8 @@ impl Judge {
             let mut seen = self.star_names.lock().unwrap_or_else(PoisonError::into_inner);
             if !seen.contains(name) && seen.len() >= self.most_star_names {
                 let reason = format!(
-                    "`{name}` is one name too many beneath a star in `network.allow`; it would have to stand there itself"
+                    "`{}` is one name too many beneath a star in `network.allow`; it would have to stand there itself",
+                    cut(name.as_str())
                 );
                 return Err(Refused::new("egress-star", reason));
             }
@@ -123,7 +126,8 @@ impl Judge {
                 answer.dedup();
                 Ok(answer)
             }
-            Ok(Err(unresolved)) => Err(Refused::unresolved(name, &unresolved.why)),
+            // What the resolver says may be the words of whoever serves the zone.
+            Ok(Err(_)) => Err(Refused::unresolved(name, "no resolver gives an answer")),
             Err(_) => Err(Refused::unresolved(name, "no answer in time")),
         }
     }
@@ -141,12 +145,14 @@ impl Judge {
                 Host::V4(_) | Host::V6(_) => (kind.may_be_written(), "which is never reached"),
             };
             if !sound {
-                let reason = format!("`{}` leads to {}, {would}", asked.host, kind.as_str());
+                let reason =
+                    format!("`{}` leads to {}, {would}", cut(&asked.host.to_string()), kind.as_str());
                 return Err(Refused::new("egress-address", reason));
             }
         }
         if answer.len() > MOST_ADDRESSES {
-            let reason = format!("`{}` leads to more than {MOST_ADDRESSES} addresses", asked.host);
+            let host = cut(&asked.host.to_string());
+            let reason = format!("`{host}` leads to more than {MOST_ADDRESSES} addresses");
             return Err(Refused::new("egress-address", reason));
         }
         // Of both families the one that works nearly everywhere first.
@@ -156,14 +162,33 @@ impl Judge {
     }
 }
 
+/// A host as a sentence may name it: a long one is the guest's text more than a name.
+pub(crate) fn cut(host: &str) -> String {
+    match host.char_indices().nth(SAID) {
+        Some((end, _)) => format!("{}...", &host[..end]),
+        None => host.to_owned(),
+    }
+}
+
+/// The same with its port.
+pub(crate) fn told(target: &Target) -> String {
+    format!("{}:{}", cut(&target.host.to_string()), target.port)
+}
+
 impl Refused {
     pub(crate) fn new(rule: &'static str, reason: String) -> Refused {
         Refused { rule, reason }
     }
 
-    /// What was asked for has no form that could be judged; `why` goes on from it.
-    pub(crate) fn form(asked: &str, why: &str) -> Refused {
-        Refused::new("egress-form", format!("`{}` {why}", shown(asked)))
+    /// What was asked for has no form that could be judged; `why` goes on from it. What is no host is not repeated: it
+    /// would be the guest's words in our mouth.
+    pub(crate) fn form(why: &str) -> Refused {
+        Refused::new("egress-form", format!("the host that was asked for {why}"))
+    }
+
+    /// What is carried to a destination cannot go there; `why` goes on from it.
+    pub(crate) fn carried(target: &str, why: &str) -> Refused {
+        Refused::new("egress-form", format!("the connection to `{}` {why}", cut(target)))
     }
 
     /// The same, of another check.
@@ -172,7 +197,8 @@ impl Refused {
     }
 
     fn unresolved(name: &HostName, why: &str) -> Refused {
-        let reason = format!("`{name}` is granted, but could not be resolved: {}", shown(why));
+        let name = cut(name.as_str());
+        let reason = format!("`{name}` is granted, but could not be resolved: {why}");
         Refused::new("egress-resolve", reason)
     }
 }

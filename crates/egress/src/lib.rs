@@ -133,8 +133,8 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send>(
     match asked {
         Asked::Named { host, port } => match Target::parse(&host, Some(port)) {
             Ok(target) if target.port == port => tunnel::transparent(connection, guest, target).await,
-            Ok(_) => connection.refuse(&host, Refused::form(&host, "has a port of its own")),
-            Err(why) => connection.refuse(&host, Refused::form(&host, &why)),
+            Ok(_) => connection.refuse(&host, Refused::form("has a port of its own")),
+            Err(why) => connection.refuse(&host, Refused::form(&why)),
         },
         Asked::Proxy => match guest.first(connection.head_deadline()).await {
             Some(socks::VERSION) => socks::serve(connection, guest).await,

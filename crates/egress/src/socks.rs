@@ -50,7 +50,7 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send>(
     let target = match wish(guest, deadline).await {
         Ok(Wish::Connect(Ok(target))) => target,
         Ok(Wish::Connect(Err((text, why)))) => {
-            let ended = connection.refuse(&text, Refused::form(&text, &why));
+            let ended = connection.refuse(&text, Refused::form(&why));
             return refuse(guest, Reply::NotAllowed, ended).await;
         }
         Ok(Wish::Other) => {

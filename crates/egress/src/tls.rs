@@ -8,14 +8,16 @@ use std::fs;
 use std::io;
 use std::sync::{Arc, OnceLock};
 
-use policy::{HostName, shown};
+use policy::HostName;
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, RootCertStore};
+use rustls::{CertificateError, ClientConfig, RootCertStore};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
+
+use crate::judge::cut;
 
 /// Where systems keep the authorities that they trust, all in one file.
 const BUNDLES: [&str; 5] = [
@@ -55,7 +57,29 @@ impl Tls {
         let config = self.config.get_or_init(|| configured(&self.roots)).clone()?;
         let server = ServerName::try_from(name.as_str().to_owned()).map_err(|e| e.to_string())?;
         let connected = TlsConnector::from(config).connect(server, stream).await;
-        connected.map_err(|e| format!("`{name}` does not speak TLS as that name: {}", shown(&e.to_string())))
+        connected
+            .map_err(|e| format!("`{}` does not speak TLS as that name: {}", cut(name.as_str()), why(&e)))
+    }
+}
+
+/// In words of ours: a certificate's own are those of whoever made it.
+fn why(e: &io::Error) -> &'static str {
+    let Some(e) = e.get_ref().and_then(|e| e.downcast_ref::<rustls::Error>()) else {
+        return "it broke off";
+    };
+    match e {
+        rustls::Error::InvalidCertificate(bad) => match bad {
+            CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+                "its certificate is expired"
+            }
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+                "its certificate is for another name"
+            }
+            CertificateError::UnknownIssuer => "nobody whom this machine trusts vouches for its certificate",
+            CertificateError::Revoked => "its certificate is revoked",
+            _ => "its certificate is not sound",
+        },
+        _ => "it speaks it otherwise, or not at all",
     }
 }
 

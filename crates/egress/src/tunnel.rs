@@ -11,7 +11,7 @@ use crate::gate::{Gate, Shut};
 use crate::guest::{Guest, NoHead};
 use crate::hello::{self, BadHello};
 use crate::http::{BadHead, Form, Request};
-use crate::judge::Opened;
+use crate::judge::{Opened, cut, told};
 use crate::pump::{self, Stop};
 use crate::{Ended, Refused, answer};
 
@@ -125,7 +125,7 @@ async fn pumped<S: AsyncRead + AsyncWrite + Unpin + Send>(
                 Shut::Renamed => "has a second TLS hello that names another host".to_owned(),
                 Shut::Record => "has a TLS record that no client sends there".to_owned(),
             };
-            let ended = connection.refuse("", Refused::form(&asked, &why).under("egress-tls-name"));
+            let ended = connection.refuse("", Refused::carried(&asked, &why).under("egress-tls-name"));
             guest.farewell(answer::TLS_REFUSED).await;
             ended
         }
@@ -140,8 +140,9 @@ async fn listen<S: AsyncRead + AsyncWrite + Unpin + Send>(
 ) -> Result<Speech, Mute> {
     let other = || {
         let reason = format!(
-            "`{target}` is granted by name, so only TLS or HTTP/1 that names it passes; for another protocol the \
-             server's address itself would have to stand in `network.allow`"
+            "`{}` is granted by name, so only TLS or HTTP/1 that names it passes; for another protocol the \
+             server's address itself would have to stand in `network.allow`",
+            told(target)
         );
         Mute::Other(Refused::new("egress-protocol", reason))
     };
@@ -152,7 +153,9 @@ async fn listen<S: AsyncRead + AsyncWrite + Unpin + Send>(
             match named {
                 Some(host) if host == target.host => return Ok(Speech::Tls),
                 Some(host) => {
-                    let reason = format!("the TLS hello names `{host}`, but the connection is to `{target}`");
+                    let host = cut(&host.to_string());
+                    let reason =
+                        format!("the TLS hello names `{host}`, but the connection is to `{}`", told(target));
                     return Err(Mute::Tls(Refused::new("egress-tls-name", reason)));
                 }
                 None => match guest.more(hello::MOST, deadline).await {
@@ -186,9 +189,10 @@ async fn listen<S: AsyncRead + AsyncWrite + Unpin + Send>(
             }
             if request.host.host != target.host || !same_port {
                 let named = &request.host;
-                let named =
-                    named.port.map_or(named.host.to_string(), |port| format!("{}:{port}", named.host));
-                let reason = format!("the request names `{named}`, but the connection is to `{target}`");
+                let host = cut(&named.host.to_string());
+                let named = named.port.map_or(host.clone(), |port| format!("{host}:{port}"));
+                let reason =
+                    format!("the request names `{named}`, but the connection is to `{}`", told(target));
                 return Err(Mute::Http(Refused::new("egress-http-host", reason)));
             }
             Ok(Speech::Http(Box::new(request)))
@@ -213,7 +217,7 @@ fn is_http(bytes: &[u8]) -> Option<bool> {
 }
 
 fn bad_hello(target: &Target, bad: BadHello) -> Refused {
-    Refused::form(&target.to_string(), &bad.to_string()).under("egress-tls-name")
+    Refused::carried(&told(target), &bad.to_string()).under("egress-tls-name")
 }
 
 async fn refuse<S: AsyncRead + AsyncWrite + Unpin + Send>(

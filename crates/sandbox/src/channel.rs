@@ -307,3 +307,26 @@ fn nonblocking(fd: OwnedFd) -> io::Result<OwnedFd> {
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doors::{Doors, Name};
+
+    /// Without a grant no frame of a stream is one that a guest may send; with one, only those it began (R12, R48).
+    #[tokio::test]
+    async fn frames_of_streams_end_the_channel_where_nothing_is_granted() {
+        let kinds = [Kind::Knock, Kind::Data, Kind::Finish, Kind::Credit, Kind::Close];
+        for kind in kinds {
+            let sorted = Sorted { calls: Arc::default(), exchange: None };
+            assert!(!deliver(Frame::new(kind, 1, Vec::new()), &sorted).await, "{kind:?}");
+        }
+        let names = vec![Name { host: "a.org".to_owned(), star: false, port: 443 }];
+        let (exchange, _knocks) = Exchange::new(Doors { names });
+        let sorted = Sorted { calls: Arc::default(), exchange: Some(exchange) };
+        for kind in kinds {
+            let sound = deliver(Frame::new(kind, 1, Vec::new()), &sorted).await;
+            assert_eq!(sound, matches!(kind, Kind::Knock | Kind::Finish | Kind::Close), "{kind:?}");
+        }
+    }
+}

@@ -121,7 +121,8 @@ impl Running {
 
     /// The connections that a guest makes to what [`Plan::doors`](crate::Plan::doors) grants, once: none when nothing
     /// is granted, where the tier has no way, or when they were asked for before. Whoever has the receiver serves
-    /// them; when it is dropped, new ones are refused. At most 256 are open at the same time, others wait.
+    /// them; when it is dropped, new ones are refused. At most 256 are open at the same time, others wait. A stream
+    /// that is held beyond the end of the sandbox gives what had come, and then an end or an error.
     pub fn knocks(&self) -> Option<mpsc::Receiver<Knock>> {
         self.knocks.lock().unwrap_or_else(PoisonError::into_inner).take()
     }

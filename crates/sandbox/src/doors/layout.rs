@@ -5,6 +5,8 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 
 use super::{Doors, PROXY_PORT, is_name};
 
+/// What may be granted at all.
+const DESTINATIONS: usize = 256;
 /// Sockets of names that are granted as they are.
 const EXACT: usize = 128;
 /// Sockets of names that a star stands for.
@@ -48,6 +50,9 @@ impl Layout {
     pub(crate) fn of(doors: &Doors) -> Result<Option<Layout>, String> {
         if doors.is_empty() {
             return Ok(None);
+        }
+        if doors.names.len() > DESTINATIONS {
+            return Err(format!("{} destinations are more than {DESTINATIONS}", doors.names.len()));
         }
         let resolver = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 53);
         let mut sockets = vec![

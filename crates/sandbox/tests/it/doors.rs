@@ -191,3 +191,33 @@ fn a_gvisor_of_2022_carries_connections_too() {
     crate::egress::the_resolver_answers_by_streams_too_and_outlives_rubbish(&open);
     crate::egress::a_flood_is_bounded_and_others_go_on(&open);
 }
+
+/// Whatever a root of its own says of resolvers, programs find ours: over its file, and where there is none, because
+/// every library then looks at this very address.
+#[test]
+fn a_root_file_system_of_its_own_finds_the_resolver() {
+    use std::os::unix::fs::symlink;
+    let root = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(root.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    for folder in ["bin", "etc"] {
+        std::fs::create_dir(root.path().join(folder)).unwrap();
+    }
+    std::fs::copy(crate::helper(), root.path().join("bin/client")).unwrap();
+    let file = root.path().join("etc/resolv.conf");
+    for kind in ["another", "none", "link"] {
+        std::fs::remove_file(&file).ok();
+        match kind {
+            "another" => std::fs::write(&file, "nameserver 192.0.2.1\n").unwrap(),
+            "link" => symlink("/run/resolvconf/resolv.conf", &file).unwrap(),
+            _ => {}
+        }
+        for tier in [Tier::Namespace, Tier::Gvisor] {
+            let rootfs = policy::Rootfs::Folder(root.path().to_path_buf());
+            let open = Open::with(tier, |plan| plan.rootfs = rootfs);
+            let argv = ["/bin/client", "get", "data.example", "443"];
+            let ran = open.serve_argv(&argv, tell);
+            assert_eq!(ran.out, "data.example:443 GET / HTTP/1.0", "{tier} {kind}: {}", ran.err);
+        }
+    }
+    assert!(std::fs::read_link(&file).is_ok(), "the folder itself is as it was");
+}

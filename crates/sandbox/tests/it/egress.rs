@@ -46,11 +46,18 @@ impl Open {
     }
 
     /// Runs a program and serves what knocks meanwhile, each in a task of its own.
-    pub(crate) fn serve<F>(&self, program: &str, mut serve: impl FnMut(Asked, GuestStream) -> F) -> Ran
+    pub(crate) fn serve<F>(&self, program: &str, serve: impl FnMut(Asked, GuestStream) -> F) -> Ran
     where
         F: Future<Output = ()> + Send + 'static,
     {
-        let argv = ["/usr/bin/python3", "-c", program].map(str::to_owned).to_vec();
+        self.serve_argv(&["/usr/bin/python3", "-c", program], serve)
+    }
+
+    pub(crate) fn serve_argv<F>(&self, argv: &[&str], mut serve: impl FnMut(Asked, GuestStream) -> F) -> Ran
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let argv = argv.iter().map(|word| (*word).to_owned()).collect();
         let job = Job::Exec { argv, env: Vec::new(), cwd: None, terminal: false };
         let (timeout, output) = (Duration::from_secs(60), 1 << 20);
         let call = Call { job, stdin: Vec::new(), timeout, output, bounds: CallBounds::default() };

@@ -10,7 +10,7 @@ use policy::{Acceptance, StoppedBy, Tier};
 use crate::channel::{Channel, ChannelError, Pipes};
 use crate::clock::{self, Clock};
 use crate::disk::{self, Disk, Place};
-use crate::doors::{self, Accepting, Doors, Exchange, Knocks, Layout};
+use crate::doors::Offered;
 use crate::launch::{Backend, Bounds, CgroupSeen, Launch, module_memory, outer_id};
 use crate::machine::{Results, Vm};
 use crate::message::Tell;
@@ -89,11 +89,7 @@ pub(crate) async fn launch(
     let workspace = launch.workspace.clone();
     let module = beside.module.map(Module::sealed).transpose().map_err(start)?;
     let offered = Offered::of(&launch)?;
-    let passage = match &offered {
-        Offered::Passed { passage, .. } => Some(passage),
-        Offered::None | Offered::Relayed { .. } => None,
-    };
-    let own = pipes.theirs.iter().chain(&module).chain(passage.map(|(_, theirs)| theirs)).map(AsFd::as_fd);
+    let own = pipes.theirs.iter().chain(&module).chain(offered.passage()).map(AsFd::as_fd);
     let fds: Vec<_> = own.chain(beside.held.iter().map(|fd| fd.as_fd())).collect();
     let kept = beside.held.len();
     let (id, mut tells) = host.launch(|id| Launch { id, kept, ..launch }, &fds).map_err(start)?;
@@ -157,83 +153,6 @@ pub(crate) async fn launch(
     let sandbox =
         Sandbox { report, channel, tells, lease, wall, disk, clock, sessions, cpu, results: None, way };
     Ok(Ready { sandbox, accepted: Acceptance::Tier })
-}
-
-/// How what is granted is offered.
-enum Offered {
-    /// Not at all.
-    None,
-    /// On sockets that are passed out: our end of where they come, and the guest's.
-    Passed { layout: Layout, passage: (OwnedFd, OwnedFd) },
-    /// By frames over the channel.
-    Relayed { layout: Layout, exchange: Arc<Exchange>, knocks: Knocks },
-}
-
-/// Where knocks come from, as long as it is held, and arrive.
-#[derive(Debug)]
-pub(crate) struct Way {
-    /// None where frames bring them.
-    pub(crate) accepting: Option<Accepting>,
-    pub(crate) knocks: Knocks,
-}
-
-impl Offered {
-    fn of(launch: &Launch) -> Result<Offered, Problem> {
-        let Some(layout) = Layout::of(&launch.made()).map_err(Problem::Doors)? else {
-            return Ok(Offered::None);
-        };
-        if launch.passes() {
-            let passage = doors::passage().map_err(|e| Problem::Start(e.to_string()))?;
-            return Ok(Offered::Passed { layout, passage });
-        }
-        let (exchange, knocks) = Exchange::new(layout.doors.clone());
-        Ok(Offered::Relayed { layout, exchange, knocks })
-    }
-
-    fn exchange(&self) -> Option<Arc<Exchange>> {
-        match self {
-            Offered::None | Offered::Passed { .. } => None,
-            Offered::Relayed { exchange, .. } => Some(Arc::clone(exchange)),
-        }
-    }
-
-    /// Takes the sockets that were passed out.
-    fn open(self) -> std::io::Result<Option<Way>> {
-        match self {
-            Offered::None => Ok(None),
-            Offered::Passed { layout, passage: (ours, theirs) } => {
-                drop(theirs);
-                let sockets = doors::receive(&ours, &layout)?;
-                let (accepting, knocks) = Accepting::new(&layout, sockets)?;
-                Ok(Some(Way { accepting: Some(accepting), knocks }))
-            }
-            Offered::Relayed { knocks, .. } => Ok(Some(Way { accepting: None, knocks })),
-        }
-    }
-
-    /// What way out there is.
-    fn layer(&self, granted: &Doors) -> Layer {
-        let (layout, how) = match self {
-            Offered::None if granted.is_empty() => return layer("egress", true, "none granted"),
-            Offered::None => {
-                let detail = "no way inside for what is granted: no socket can be made here";
-                return layer("egress", false, detail);
-            }
-            Offered::Passed { layout, .. } => (layout, "sockets passed out to the executor"),
-            Offered::Relayed { layout, .. } => (layout, "relayed over the channel"),
-        };
-        let stars =
-            if layout.pool.is_empty() { String::new() } else { format!(", {} for stars", layout.pool.len()) };
-        layer(
-            "egress",
-            true,
-            format!(
-                "only through the executor, {how}: the proxy 127.0.0.1:{}, and {} address(es) of granted names{stars}",
-                doors::PROXY_PORT,
-                layout.hosts.len(),
-            ),
-        )
-    }
 }
 
 /// What was seen from outside.

@@ -20,6 +20,7 @@ mod exchange;
 mod flow;
 mod layout;
 mod names;
+mod offered;
 mod pass;
 mod stream;
 
@@ -31,7 +32,8 @@ pub(crate) use exchange::{Exchange, Writer};
 pub(crate) use flow::{Held, Window};
 pub(crate) use layout::{Layout, Role, Socket};
 pub(crate) use names::Names;
-pub(crate) use pass::{listen, passage, receive, send};
+pub(crate) use offered::{Offered, Way};
+pub(crate) use pass::{listen, send};
 pub use stream::GuestStream;
 
 /// Where programs that know of proxies find ours: outside the range that the kernel gives to clients.

@@ -28,6 +28,7 @@ mod given;
 mod hosts;
 mod order;
 mod parameters;
+mod plain;
 mod quotes;
 mod reach;
 mod review;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::given::GuildFiles;
-use crate::{Guild, RoleName};
+use crate::{Guild, RoleName, Tool};
 
 /// Texts, names and paths.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -25,6 +25,7 @@ pub(super) struct RoleText {
     pub(super) digest: String,
     pub(super) hidden: bool,
     pub(super) temperature: f64,
+    pub(super) max_tokens: u32,
     pub(super) tools: Vec<String>,
     pub(super) agents: Vec<String>,
 }
@@ -54,6 +55,7 @@ impl Behaviour {
                 digest: prompt.digest,
                 hidden: prompt.hidden,
                 temperature: role.generation.temperature,
+                max_tokens: role.generation.max_tokens,
                 tools: role.tools.iter().map(|tool| tool.as_str().to_owned()).chain(own).collect(),
                 agents: role.agents.iter().map(ToString::to_string).collect(),
             };
@@ -77,6 +79,13 @@ impl Behaviour {
             tools: tools.collect(),
             operator,
         }
+    }
+}
+
+impl RoleText {
+    /// Whether the role only talks.
+    pub(super) fn is_plain(&self) -> bool {
+        self.tools.iter().all(|tool| tool == Tool::Finish.as_str())
     }
 }
 

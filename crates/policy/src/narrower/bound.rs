@@ -12,6 +12,13 @@ pub(super) struct Bound {
     pub(super) stated: bool,
 }
 
+impl Bound {
+    /// The least that both are within.
+    pub(super) fn join(&self, other: &Bound) -> Bound {
+        Bound { value: self.value.max(other.value), stated: self.stated && other.stated }
+    }
+}
+
 impl Order for Bound {
     fn within(&self, other: &Self) -> bool {
         self.value <= other.value && (self.stated || !other.stated)

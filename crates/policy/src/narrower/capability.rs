@@ -13,8 +13,9 @@ use super::given::GuildFiles;
 use super::hosts::Hosts;
 use super::order::Order;
 use super::parameters::Parameters;
+use super::plain::Plain;
 use super::quotes;
-use super::reach::{self, Name, Reach};
+use super::reach::{self, Bounds, Name, Reach};
 use crate::{
     Budget, CallLimits, Ceiling, Deployment, Destination, Generation, Grant, Guild, Header, Isolation,
     Limits, Model, OwnTool, Records, Role, RoleGrant, RoleName, Rootfs, Shell, Surroundings, Tier,
@@ -34,8 +35,10 @@ pub struct Capability {
 pub(super) struct Vector {
     /// Roles that have a power.
     pub(super) roles: BTreeMap<RoleName, Power>,
-    /// What the role that a run starts with reaches.
-    pub(super) entry: Arc<BTreeSet<Name>>,
+    /// What is written for roles that have none.
+    pub(super) plain: Plain,
+    /// The role that a run starts with.
+    pub(super) entry: Entry,
     /// Tools of the Guild's own that a role may call.
     pub(super) tools: BTreeMap<String, Binding>,
     pub(super) claims: BTreeSet<Claim>,
@@ -56,7 +59,15 @@ pub(super) struct Vector {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Power {
     pub(super) reach: Reach,
-    pub(super) bounds: BTreeMap<&'static str, Bound>,
+    pub(super) bounds: Bounds,
+}
+
+/// What a run can do by the role that it starts with, whichever that is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) reach: Arc<BTreeSet<Name>>,
+    pub(super) bounds: Arc<Bounds>,
+    pub(super) restarts: bool,
 }
 
 /// What a tool's name stands for.
@@ -136,23 +147,26 @@ impl Capability {
         quoted(guild, files, &behaviour, &mut claims);
         // Destinations open only where both say so; whether any is matters to who may read foreign text.
         let network = !asked.meet(&given).is_empty();
-        let mut reaches = reach::of(&roles, network);
-        let entry = reaches.get(entry).map(|role| Arc::clone(&role.reach)).unwrap_or_default();
+        let mut own: BTreeMap<RoleName, Bounds> =
+            roles.iter().map(|(name, role)| (name.clone(), of_role(role, written.get(name)))).collect();
+        let mut reaches = reach::of(&roles, &own, network);
+        let entry = reaches.get(entry).map(Entry::of).unwrap_or_default();
         let mut called: BTreeSet<&String> = BTreeSet::new();
-        let mut powers = BTreeMap::new();
+        let (mut powers, mut plain) = (BTreeMap::new(), Plain::default());
         for (name, role) in &roles {
             called.extend(&role.own_tools);
-            let Some(reach) = reaches.remove(name) else { continue };
-            // A role without a tool does nothing but talk, within the run's budget.
+            let (Some(reach), Some(bounds)) = (reaches.remove(name), own.remove(name)) else { continue };
+            // A role without a tool does nothing but talk: what is written of it is all that there is to keep.
             if reach.tools.is_empty() {
-                continue;
+                plain.add(name, &bounds);
+            } else {
+                powers.insert(name.clone(), Power { reach, bounds });
             }
-            let bounds = of_role(role, written.get(name));
-            powers.insert(name.clone(), Power { reach, bounds });
         }
         let tools = own_tools.iter().filter(|(name, _)| called.contains(name));
         let vector = Vector {
             roles: powers,
+            plain,
             entry,
             tools: tools.map(|(name, tool)| (name.clone(), binding(name, tool, files))).collect(),
             claims,
@@ -190,6 +204,7 @@ impl Order for Vector {
     fn within(&self, other: &Self) -> bool {
         let Vector {
             roles,
+            plain,
             entry,
             tools,
             claims,
@@ -204,6 +219,7 @@ impl Order for Vector {
             surroundings,
         } = self;
         roles.within(&other.roles)
+            && plain.within(&other.plain)
             && entry.within(&other.entry)
             && tools.within(&other.tools)
             && claims.within(&other.claims)
@@ -227,6 +243,7 @@ impl Order for Vector {
         });
         Vector {
             roles: self.roles.meet(&other.roles),
+            plain: self.plain.meet(&other.plain),
             entry: self.entry.meet(&other.entry),
             tools,
             claims: self.claims.meet(&other.claims),
@@ -254,21 +271,24 @@ impl Order for Power {
     }
 }
 
-impl Order for Reach {
+impl Entry {
+    fn of(role: &Reach) -> Entry {
+        let Reach { tools: _, reach, untrusted_exec: _, untrusted_network: _, bounds, restarts } = role;
+        Entry { reach: Arc::clone(reach), bounds: Arc::clone(bounds), restarts: *restarts }
+    }
+}
+
+impl Order for Entry {
     fn within(&self, other: &Self) -> bool {
-        let Reach { tools, reach, untrusted_exec, untrusted_network } = self;
-        tools.within(&other.tools)
-            && reach.within(&other.reach)
-            && untrusted_exec.within(&other.untrusted_exec)
-            && untrusted_network.within(&other.untrusted_network)
+        let Entry { reach, bounds, restarts } = self;
+        reach.within(&other.reach) && bounds.within(&other.bounds) && restarts.within(&other.restarts)
     }
 
     fn meet(&self, other: &Self) -> Self {
-        Reach {
-            tools: self.tools.meet(&other.tools),
+        Entry {
             reach: self.reach.meet(&other.reach),
-            untrusted_exec: self.untrusted_exec.meet(&other.untrusted_exec),
-            untrusted_network: self.untrusted_network.meet(&other.untrusted_network),
+            bounds: self.bounds.meet(&other.bounds),
+            restarts: self.restarts.meet(&other.restarts),
         }
     }
 }
@@ -380,7 +400,7 @@ fn of_model(model: &Model, operator: &mut BTreeMap<&'static str, String>, claims
 }
 
 /// Bounds of one role: the run's, lowered. Only those that a role may have are its own.
-fn of_role(granted: &RoleGrant, written: Option<&Role>) -> BTreeMap<&'static str, Bound> {
+fn of_role(granted: &RoleGrant, written: Option<&Role>) -> Bounds {
     let RoleGrant { tools: _, own_tools: _, agents: _, budget, generation } = granted;
     let Budget { steps, tool_calls, tokens, wall: _, depth: _, repeats: _, format_errors: _ } = budget;
     // Behaviour, and listed there.

@@ -30,8 +30,14 @@ pub enum Code {
     ShellForm,
     /// A role reaches a tool through other roles.
     Reach,
+    /// A role may spend more through other roles.
+    ReachBudget,
+    /// A role can have itself started again, or reaches one that can.
+    Restart,
     /// The new entry role reaches more.
     EntryReach,
+    /// What a run starts with may spend more.
+    EntryBudget,
     /// A role that reads foreign text newly reaches execution.
     UntrustedExec,
     /// A role that reads foreign text newly reaches the network.
@@ -140,12 +146,15 @@ pub enum Code {
 
 impl Code {
     /// Every code.
-    pub const ALL: [Code; 57] = [
+    pub const ALL: [Code; 60] = [
         Code::RoleAdded,
         Code::ToolAdded,
         Code::ShellForm,
         Code::Reach,
+        Code::ReachBudget,
+        Code::Restart,
         Code::EntryReach,
+        Code::EntryBudget,
         Code::UntrustedExec,
         Code::UntrustedNetwork,
         Code::LimitRaised,
@@ -207,7 +216,10 @@ impl Code {
             Code::ToolAdded => "W-TOOL-ADDED",
             Code::ShellForm => "W-SHELL-FORM",
             Code::Reach => "W-REACH",
+            Code::ReachBudget => "W-REACH-BUDGET",
+            Code::Restart => "W-RESTART",
             Code::EntryReach => "W-ENTRY-REACH",
+            Code::EntryBudget => "W-ENTRY-BUDGET",
             Code::UntrustedExec => "W-UNTRUSTED-EXEC",
             Code::UntrustedNetwork => "W-UNTRUSTED-NETWORK",
             Code::LimitRaised => "W-LIMIT-RAISED",
@@ -270,7 +282,14 @@ impl Code {
             Code::ToolAdded => "a role may call only the tools that it could call before",
             Code::ShellForm => "a role that was given argument vectors gets no shell text",
             Code::Reach => "what a role reaches through the roles that it may start counts as its own",
+            Code::ReachBudget => {
+                "what a role may spend through the roles that it may start counts as its own"
+            }
+            Code::Restart => {
+                "a role that can be started again by what it starts has its budget again each time"
+            }
             Code::EntryReach => "the role that a run starts with reaches no more than the one before it",
+            Code::EntryBudget => "what a run starts with may spend no more, itself and by reach",
             Code::UntrustedExec => "a role that may have read foreign text newly reaches what runs programs",
             Code::UntrustedNetwork => "a role that may have read foreign text newly reaches the network",
             Code::LimitRaised => "a bound may only be lowered",
@@ -341,7 +360,12 @@ impl Code {
             Code::ToolAdded => "remove the tool from the role's list",
             Code::ShellForm => "give the role `run_command` in place of `run_shell`",
             Code::Reach => "remove the role from its `agents`, or the tool from the role that has it",
+            Code::ReachBudget => "remove the role from its `agents`, or write a lower `budget` for that role",
+            Code::Restart => "remove the role that closes the circle from `agents`",
             Code::EntryReach => "let `entry` name the role that it named before",
+            Code::EntryBudget => {
+                "let `entry` name the role that it named before, or write its `budget` lower"
+            }
             Code::UntrustedExec => {
                 "keep reading and running apart: remove the one or the other from what the role reaches"
             }

@@ -13,8 +13,9 @@ use super::commands::Allowed;
 use super::finding::{Finding, GUILD, OPERATOR, Spot, Told, list};
 use super::order::Order;
 use super::parameters::Parameter;
+use super::plain::ANSWER;
 use super::quotes::has_key;
-use super::reach::{Name, Reach};
+use super::reach::{Bounds, Name, Reach};
 use crate::shown::{child, shown};
 use crate::{RoleName, Tool};
 
@@ -22,10 +23,8 @@ use crate::{RoleName, Tool};
 pub fn compare(old: &Capability, new: &Capability) -> Vec<Finding> {
     let mut told = Told::default();
     vector(&old.vector, &new.vector, &mut told);
-    // Where the role is the same, its own findings say it.
-    if old.behaviour.entry != new.behaviour.entry {
-        entry(&old.vector, &new.vector, &mut told);
-    }
+    plain(old, new, &mut told);
+    entry(old, new, &mut told);
     behaviour(&old.behaviour, &new.behaviour, &mut told);
     told.all()
 }
@@ -64,6 +63,7 @@ pub fn inspect(guild: &Capability) -> Vec<Finding> {
 fn vector(old: &Vector, new: &Vector, told: &mut Told) {
     let Vector {
         roles,
+        plain: _,
         entry: _,
         tools,
         claims,
@@ -152,7 +152,8 @@ fn role(name: &RoleName, old: &Power, new: &Power, told: &mut Told) {
     for tool in &direct {
         tool_added(name, tool, &old.reach.tools, &reach.tools, told);
     }
-    let Reach { tools: _, reach: reached, untrusted_exec, untrusted_network } = reach;
+    let Reach { tools: _, reach: reached, untrusted_exec, untrusted_network, bounds: spent, restarts } =
+        reach;
     for tool in reached.difference(&old.reach.reach).filter(|tool| !direct.contains(tool)) {
         if is_implied(tool, reached) {
             continue;
@@ -169,6 +170,61 @@ fn role(name: &RoleName, old: &Power, new: &Power, told: &mut Told) {
         let Some(before) = old.bounds.get(key) else { continue };
         let codes = [Code::BudgetRaised, Code::BudgetRemoved, Code::BudgetLowered];
         bounded(codes, spot, format!("roles.{name}.{key}"), *before, *bound, told);
+    }
+    let others = |key: &str| bounds.get(key) != spent.get(key);
+    spends(Code::ReachBudget, spot, &format!("roles.{name}.reach"), &old.reach.bounds, spent, others, told);
+    if *restarts && !old.reach.restarts {
+        told.add(Code::Restart, spot, format!("roles.{name}.restart"), "", "starts itself again");
+    }
+}
+
+/// What may be spent by reach. `others` says which keys have no finding of their own.
+fn spends(
+    code: Code,
+    spot: Spot<'_>,
+    place: &str,
+    old: &Bounds,
+    new: &Bounds,
+    others: impl Fn(&str) -> bool,
+    told: &mut Told,
+) {
+    for (key, bound) in new.iter().filter(|(key, _)| others(key)) {
+        match old.get(key) {
+            Some(before) if !bound.within(before) => {
+                bounded([code; 3], spot, format!("{place}.{key}"), *before, *bound, told);
+            }
+            Some(_) => {}
+            None => {
+                let now = worded(key.rsplit('.').next().unwrap_or_default(), bound.value);
+                told.add(code, spot, format!("{place}.{key}"), "", &now);
+            }
+        }
+    }
+}
+
+/// What is written of roles without a power. One that has a power now is told as new.
+fn plain(old: &Capability, new: &Capability, told: &mut Told) {
+    let (before, now) = (&old.vector.plain.0, &new.vector.plain.0);
+    for ((role, key), before) in before {
+        let (spot, place) = (Spot::of(role), format!("roles.{role}.{key}"));
+        match now.get(&(role.clone(), *key)) {
+            Some(now) => {
+                let codes = [Code::BudgetRaised, Code::BudgetRemoved, Code::BudgetLowered];
+                bounded(codes, spot, place, *before, *now, told);
+            }
+            None if new.vector.roles.contains_key(role) => {}
+            None => {
+                let was = worded(key.rsplit('.').next().unwrap_or_default(), before.value);
+                told.add(Code::BudgetRemoved, spot, place, &was, "");
+            }
+        }
+    }
+    for ((role, key), now) in now.iter().filter(|(at, _)| !before.contains_key(*at)) {
+        if !old.behaviour.roles.contains_key(role) {
+            continue;
+        }
+        let now = worded(key.rsplit('.').next().unwrap_or_default(), now.value);
+        told.add(Code::BudgetLowered, Spot::of(role), format!("roles.{role}.{key}"), "", &now);
     }
 }
 
@@ -212,12 +268,23 @@ fn untrusted(name: &RoleName, old: Option<&Reach>, (exec, network): (bool, bool)
     }
 }
 
-/// The closure of another entry role.
-fn entry(old: &Vector, new: &Vector, told: &mut Told) {
+/// The closure of the entry role. Where the role is the same and has a power, its own findings say it.
+fn entry(old: &Capability, new: &Capability, told: &mut Told) {
+    let same = old.behaviour.entry == new.behaviour.entry;
+    let armed =
+        |side: &Capability| side.vector.roles.keys().any(|role| role.as_str() == side.behaviour.entry);
+    if same && armed(old) && armed(new) {
+        return;
+    }
+    let (before, now) = (&old.vector.entry, &new.vector.entry);
     let more: Vec<&Name> =
-        new.entry.difference(&old.entry).filter(|tool| !is_implied(tool, &new.entry)).collect();
+        now.reach.difference(&before.reach).filter(|tool| !same && !is_implied(tool, &now.reach)).collect();
     for tool in more {
         told.add(Code::EntryReach, GUILD, child("entry.reach", tool), "", tool);
+    }
+    spends(Code::EntryBudget, GUILD, "entry", &before.bounds, &now.bounds, |_| true, told);
+    if now.restarts && !before.restarts {
+        told.add(Code::Restart, GUILD, "entry.restart".to_owned(), "", "starts itself again");
     }
 }
 
@@ -373,7 +440,7 @@ fn behaviour(old: &Behaviour, new: &Behaviour, told: &mut Told) {
             None => {
                 // A text that was not there is read whole.
                 prompt(name, &RoleText::default(), role, told);
-                if role.tools.iter().all(|tool| tool == Tool::Finish.as_str()) {
+                if role.is_plain() {
                     let tools = list(&role.tools);
                     told.add(Code::RolePlain, Spot::of(name), format!("roles.{name}"), "", &tools);
                 }
@@ -404,7 +471,7 @@ fn behaviour(old: &Behaviour, new: &Behaviour, told: &mut Told) {
 }
 
 fn role_text(name: &RoleName, old: &RoleText, new: &RoleText, told: &mut Told) {
-    let RoleText { path, digest, hidden, temperature, tools, agents } = new;
+    let RoleText { path, digest, hidden, temperature, max_tokens, tools, agents } = new;
     let spot = Spot::of(name);
     if *digest != old.digest || *hidden != old.hidden {
         prompt(name, old, new, told);
@@ -416,6 +483,11 @@ fn role_text(name: &RoleName, old: &RoleText, new: &RoleText, told: &mut Told) {
     if temperature.to_bits() != old.temperature.to_bits() {
         let place = format!("roles.{name}.generation.temperature");
         told.add(Code::Generation, spot, place, &old.temperature.to_string(), &temperature.to_string());
+    }
+    // Of a role with a power it is a bound, told with the others.
+    if *max_tokens != old.max_tokens && new.is_plain() {
+        let place = format!("roles.{name}.{ANSWER}");
+        told.add(Code::Generation, spot, place, &old.max_tokens.to_string(), &max_tokens.to_string());
     }
     for tool in old.tools.iter().filter(|tool| !tools.contains(tool)) {
         told.add(Code::ToolRemoved, spot, child(&format!("roles.{name}.tools"), tool), tool, "");

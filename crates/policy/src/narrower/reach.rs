@@ -3,10 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use super::bound::Bound;
+use super::order::Order;
 use crate::{Power, RoleGrant, RoleName, Tool};
 
 /// A tool's name; a Guild of many roles says each of them often.
 pub(super) type Name = Arc<str>;
+/// Bounds by their key.
+pub(super) type Bounds = BTreeMap<&'static str, Bound>;
 
 /// What a role can do, itself and by reach.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -19,6 +23,28 @@ pub(super) struct Reach {
     pub(super) untrusted_exec: bool,
     /// The same with something that reaches the network.
     pub(super) untrusted_network: bool,
+    /// The most that one conversation may take which it can have started, itself among them: of each bound the
+    /// highest, and written only where each of them has it written.
+    pub(super) bounds: Arc<Bounds>,
+    /// Something that it can have started can have itself started again. Bounds hold for one conversation, so that
+    /// is a power of its own.
+    pub(super) restarts: bool,
+}
+
+/// What several roles have together.
+struct Shared {
+    reach: Arc<BTreeSet<Name>>,
+    does: Does,
+    bounds: Arc<Bounds>,
+    restarts: bool,
+}
+
+/// What one role has.
+struct Held {
+    tools: BTreeSet<Name>,
+    does: Does,
+    bounds: Bounds,
+    restarts: bool,
 }
 
 /// What a name can do, for the closure.
@@ -29,13 +55,16 @@ struct Does {
     connects: bool,
 }
 
-/// Every role with what it reaches; `network` says whether any destination is open at all.
-pub(super) fn of(roles: &BTreeMap<RoleName, RoleGrant>, network: bool) -> BTreeMap<RoleName, Reach> {
+/// Every role with what it reaches; `bounds` are each role's own, `network` says whether any destination is open at
+/// all.
+pub(super) fn of(
+    roles: &BTreeMap<RoleName, RoleGrant>,
+    bounds: &BTreeMap<RoleName, Bounds>,
+    network: bool,
+) -> BTreeMap<RoleName, Reach> {
     let names: Vec<&RoleName> = roles.keys().collect();
     let number: BTreeMap<&RoleName, usize> = names.iter().enumerate().map(|(n, name)| (*name, n)).collect();
     let mut interned: BTreeMap<String, Name> = BTreeMap::new();
-    let held: Vec<(BTreeSet<Name>, Does)> =
-        roles.values().map(|role| held(role, network, &mut interned)).collect();
     let edges: Vec<Vec<usize>> = roles
         .values()
         .map(|role| {
@@ -45,13 +74,24 @@ pub(super) fn of(roles: &BTreeMap<RoleName, RoleGrant>, network: bool) -> BTreeM
             agents.filter_map(|agent| number.get(agent).copied()).collect()
         })
         .collect();
-    let untrusted = untrusted(&edges, held.iter().map(|(_, does)| does.reads).collect());
+    let closure: Vec<Vec<usize>> = (0..edges.len()).map(|n| started(&edges, n)).collect();
+    let held: Vec<Held> = roles
+        .iter()
+        .enumerate()
+        .map(|(n, (name, role))| {
+            let (tools, does) = held(role, network, &mut interned);
+            let mut started = closure.get(n).into_iter().flatten();
+            let restarts = started.any(|role| edges.get(*role).is_some_and(|next| next.contains(&n)));
+            Held { tools, does, bounds: bounds.get(name).cloned().unwrap_or_default(), restarts }
+        })
+        .collect();
+    let untrusted = untrusted(&edges, held.iter().map(|role| role.does.reads).collect());
     let mut found = BTreeMap::new();
-    let mut shared: BTreeMap<Vec<usize>, (Arc<BTreeSet<Name>>, Does)> = BTreeMap::new();
-    for (n, name) in names.into_iter().enumerate() {
-        let (reach, does) =
-            shared.entry(started(&edges, n)).or_insert_with_key(|roles| together(roles, &held));
-        let tools = held.get(n).map(|(tools, _)| tools.clone()).unwrap_or_default();
+    let mut shared: BTreeMap<Vec<usize>, Shared> = BTreeMap::new();
+    for ((n, name), roles) in names.into_iter().enumerate().zip(closure) {
+        let Shared { reach, does, bounds, restarts } =
+            shared.entry(roles).or_insert_with_key(|roles| together(roles, &held));
+        let tools = held.get(n).map(|role| role.tools.clone()).unwrap_or_default();
         let reads = untrusted.get(n).is_some_and(|reads| *reads);
         found.insert(
             name.clone(),
@@ -60,6 +100,8 @@ pub(super) fn of(roles: &BTreeMap<RoleName, RoleGrant>, network: bool) -> BTreeM
                 reach: Arc::clone(reach),
                 untrusted_exec: reads && does.runs,
                 untrusted_network: reads && does.connects,
+                bounds: Arc::clone(bounds),
+                restarts: *restarts,
             },
         );
     }
@@ -67,14 +109,42 @@ pub(super) fn of(roles: &BTreeMap<RoleName, RoleGrant>, network: bool) -> BTreeM
 }
 
 /// What several roles hold together.
-fn together(roles: &[usize], held: &[(BTreeSet<Name>, Does)]) -> (Arc<BTreeSet<Name>>, Does) {
+fn together(roles: &[usize], held: &[Held]) -> Shared {
     let (mut reach, mut does) = (BTreeSet::new(), Does::default());
-    for (tools, theirs) in roles.iter().filter_map(|role| held.get(*role)) {
+    let (mut most, mut again) = (Bounds::new(), false);
+    for Held { tools, does: theirs, bounds, restarts } in roles.iter().filter_map(|role| held.get(*role)) {
         reach.extend(tools.iter().cloned());
         does.runs |= theirs.runs;
         does.connects |= theirs.connects;
+        again |= restarts;
+        for (key, bound) in bounds {
+            most.entry(key).and_modify(|had| *had = had.join(bound)).or_insert(*bound);
+        }
     }
-    (Arc::new(reach), does)
+    Shared { reach: Arc::new(reach), does, bounds: Arc::new(most), restarts: again }
+}
+
+impl Order for Reach {
+    fn within(&self, other: &Self) -> bool {
+        let Reach { tools, reach, untrusted_exec, untrusted_network, bounds, restarts } = self;
+        tools.within(&other.tools)
+            && reach.within(&other.reach)
+            && untrusted_exec.within(&other.untrusted_exec)
+            && untrusted_network.within(&other.untrusted_network)
+            && bounds.within(&other.bounds)
+            && restarts.within(&other.restarts)
+    }
+
+    fn meet(&self, other: &Self) -> Self {
+        Reach {
+            tools: self.tools.meet(&other.tools),
+            reach: self.reach.meet(&other.reach),
+            untrusted_exec: self.untrusted_exec.meet(&other.untrusted_exec),
+            untrusted_network: self.untrusted_network.meet(&other.untrusted_network),
+            bounds: self.bounds.meet(&other.bounds),
+            restarts: self.restarts.meet(&other.restarts),
+        }
+    }
 }
 
 /// The powers of one role's own list. A shell does whatever an argument vector does, so who has the one has both:

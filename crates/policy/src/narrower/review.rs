@@ -167,7 +167,7 @@ impl Capability {
 
     /// What the entry role reaches, itself included.
     pub fn entry(&self) -> Vec<String> {
-        self.vector.entry.iter().map(ToString::to_string).collect()
+        self.vector.entry.reach.iter().map(ToString::to_string).collect()
     }
 }
 

@@ -111,7 +111,7 @@ const TEXTS: [&str; 5] = [
 const HOSTS: [&str; 4] = ["a.example.com:443", "*.example.com:443", "b.example.com:443", "other.example:80"];
 
 /// Kinds of change: each touches one part.
-const CHANGES: usize = 27;
+const CHANGES: usize = 28;
 
 /// One change of one part, up or down.
 fn change(s: &mut Subject, kind: usize, dice: &mut Dice) {
@@ -210,6 +210,16 @@ fn change(s: &mut Subject, kind: usize, dice: &mut Dice) {
         25 => {
             d.model.base_url = format!("http://127.0.0.1:{small}/v1");
             d.model.api_key_env = maybe.then(|| EnvName::new("KEY").expect("a name"));
+        }
+        26 => {
+            // Round in a circle.
+            let other = role(dice.one(&[name.as_str(), "a"]));
+            some_role(guild, &mut |role| {
+                if !role.tools.contains(&Tool::Agent) {
+                    role.tools.push(Tool::Agent);
+                }
+                toggle(&mut role.agents, &other);
+            });
         }
         _ => match small {
             1 => d.limits.memory = 1000 * small,
@@ -342,6 +352,101 @@ fn what_both_can_do_is_within_both() {
             assert!(a.can_the_same(&a.meet(&b)), "{a:#?}\n{b:#?}\n{met:#?}");
         }
     }
+}
+
+fn edit(subject: &mut Subject, name: &str, change: impl FnOnce(&mut Role)) {
+    change(subject.guild.roles.get_mut(&role(name)).expect("it is there"));
+}
+
+/// Role `a` may start the second one of these, and no more.
+fn starting(agents: &[&str]) -> Subject {
+    let mut subject = with(&[Tool::ReadFile, Tool::Agent]);
+    edit(&mut subject, "a", |a| {
+        a.agents = agents.iter().map(|name| role(name)).collect();
+        (a.tool_calls, a.tokens, a.steps) = (Some(20), Some(50_000), Some(10));
+    });
+    subject
+}
+
+#[test]
+fn r61_what_a_role_may_spend_through_others_counts_as_its_own() {
+    let mut old = starting(&["b"]);
+    edit(&mut old, "b", |b| (b.tool_calls, b.tokens, b.steps) = (Some(5), Some(5), Some(5)));
+    // One more that has no budget of its own: the deployment's.
+    let mut new = old.clone();
+    edit(&mut new, "a", |a| a.agents.push(role("c")));
+    let found = wider(&old.capability(), &new.capability());
+    assert_eq!(codes(&found), [Code::ReachBudget; 3], "{found:#?}");
+    assert_eq!(found[0].place, "roles.a.reach.budget.steps");
+    // One that may take no more than the most there is already is none more.
+    edit(&mut new, "c", |c| (c.tool_calls, c.tokens, c.steps) = (Some(20), Some(50_000), Some(10)));
+    assert_eq!(wider(&old.capability(), &new.capability()), []);
+    // The run starts with another role, which has more.
+    let mut entry = old.clone();
+    entry.guild.entry = role("c");
+    let found = wider(&old.capability(), &entry.capability());
+    assert_eq!(codes(&found), [Code::EntryBudget; 3], "{found:#?}");
+    assert_eq!(found[0].place, "entry.budget.steps");
+}
+
+#[test]
+fn r61_an_answer_of_a_role_that_is_started_counts_for_who_starts_it() {
+    let old = starting(&["b"]);
+    let mut new = old.clone();
+    edit(&mut new, "b", |b| b.generation.max_tokens = 9000);
+    let found = compare(&old.capability(), &new.capability());
+    let told: Vec<_> = found.iter().map(|f| (f.code, f.place.as_str())).collect();
+    assert_eq!(
+        told,
+        [
+            (Code::ReachBudget, "roles.a.reach.generation.max_tokens"),
+            (Code::Generation, "roles.b.generation.max_tokens")
+        ]
+    );
+}
+
+#[test]
+fn r61_a_role_that_can_start_itself_has_its_budget_again() {
+    let old = starting(&["b"]);
+    let mut own = old.clone();
+    edit(&mut own, "a", |a| a.agents.push(role("a")));
+    let found = wider(&old.capability(), &own.capability());
+    assert_eq!(codes(&found), [Code::Restart], "{found:#?}");
+    assert_eq!(found[0].place, "roles.a.restart");
+    // Round a circle: who starts one that goes round has that too.
+    let mut old = old;
+    edit(&mut old, "b", |b| (b.tools, b.agents) = (vec![Tool::Agent], vec![role("c")]));
+    edit(&mut old, "c", |c| (c.tools, c.agents) = (vec![Tool::Agent], Vec::new()));
+    let mut round = old.clone();
+    edit(&mut round, "c", |c| c.agents = vec![role("b")]);
+    let found = wider(&old.capability(), &round.capability());
+    assert_eq!(codes(&found), [Code::Restart; 3], "{found:#?}");
+    assert_eq!(wider(&round.capability(), &old.capability()), []);
+}
+
+#[test]
+fn r61_what_is_written_of_a_role_without_tools_stays_written() {
+    let mut old = with(&[Tool::ReadFile]);
+    edit(&mut old, "b", |b| {
+        b.tokens = Some(100);
+        b.generation.max_tokens = 64;
+    });
+    let mut raised = old.clone();
+    edit(&mut raised, "b", |b| b.tokens = Some(200));
+    let found = wider(&old.capability(), &raised.capability());
+    assert_eq!(codes(&found), [Code::BudgetRaised], "{found:#?}");
+    assert_eq!(found[0].place, "roles.b.budget.tokens");
+    let mut removed = old.clone();
+    edit(&mut removed, "b", |b| (b.tokens, b.generation.max_tokens) = (None, 2048));
+    assert_eq!(codes(&wider(&old.capability(), &removed.capability())), [Code::BudgetRemoved; 2]);
+    // Nor does it go with the role, to come back without.
+    let mut gone = old.clone();
+    gone.guild.roles.remove(&role("b"));
+    assert_eq!(codes(&wider(&old.capability(), &gone.capability())), [Code::BudgetRemoved; 2]);
+    let mut lowered = old.clone();
+    edit(&mut lowered, "b", |b| b.tokens = Some(50));
+    let found = compare(&old.capability(), &lowered.capability());
+    assert_eq!(codes(&found), [Code::BudgetLowered], "{found:#?}");
 }
 
 /// A role that holds these.

@@ -21,12 +21,17 @@ use crate::{RoleName, Tool};
 
 /// Everything that is different in `new`, what is wider first.
 pub fn compare(old: &Capability, new: &Capability) -> Vec<Finding> {
+    compared(old, new).all()
+}
+
+/// The same, for who has more to tell.
+pub(super) fn compared(old: &Capability, new: &Capability) -> Told {
     let mut told = Told::default();
     vector(&old.vector, &new.vector, &mut told);
     plain(old, new, &mut told);
     entry(old, new, &mut told);
     behaviour(&old.behaviour, &new.behaviour, &mut told);
-    told.all()
+    told
 }
 
 /// What is to be said of one Guild alone: names that are taken for others, keys, paths of a machine, hidden characters.

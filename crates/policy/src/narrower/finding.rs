@@ -1,12 +1,15 @@
 //! One difference, or one thing to be looked at: where it is, what was there, and what is.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 use super::code::{Code, Severity};
 use crate::RoleName;
 use crate::shown::shown;
 
-/// Findings that are told; what is beyond is one more that cannot be waived.
+/// Findings of each severity that are told. Where there are more of any, that is one that is wider and cannot be
+/// waived: what a reviewer was not shown is not passed.
 pub const MAX_FINDINGS: usize = 1000;
 
 /// One finding.
@@ -37,7 +40,8 @@ pub struct Finding {
 #[derive(Debug, Default)]
 pub(super) struct Told {
     found: Vec<Finding>,
-    dropped: bool,
+    /// How many came, of each severity.
+    came: BTreeMap<Severity, usize>,
 }
 
 /// Where a finding is.
@@ -54,12 +58,7 @@ pub(super) const OPERATOR: Spot<'static> = Spot { file: "oubliette.toml", role: 
 
 impl Told {
     pub(super) fn add(&mut self, code: Code, spot: Spot<'_>, place: String, was: &str, now: &str) {
-        if self.found.len() >= MAX_FINDINGS {
-            // What is wider is never lost behind what is not.
-            self.dropped |= code.severity() == Severity::Wider;
-            return;
-        }
-        self.found.push(Finding {
+        self.take(Finding {
             code,
             severity: code.severity(),
             file: spot.file.to_owned(),
@@ -72,12 +71,42 @@ impl Told {
         });
     }
 
+    /// Takes in one more, if there is room among those of its severity: none is lost behind another kind.
+    pub(super) fn take(&mut self, finding: Finding) {
+        let came = self.came.entry(finding.severity).or_default();
+        *came += 1;
+        if *came <= MAX_FINDINGS {
+            self.found.push(finding);
+        }
+    }
+
+    /// Whether this very one is among them.
+    pub(super) fn has(&self, finding: &Finding) -> bool {
+        self.found.contains(finding)
+    }
+
     /// All of them: what is wider first.
     pub(super) fn all(mut self) -> Vec<Finding> {
-        if self.dropped {
-            self.found.pop();
-            let more = format!("more than {MAX_FINDINGS}");
-            self.dropped = false;
+        let beyond: Vec<&str> = self
+            .came
+            .iter()
+            .filter(|(_, came)| **came > MAX_FINDINGS)
+            .map(|(severity, _)| match severity {
+                Severity::Wider => "wider",
+                Severity::BehaviourOnly => "behaviour only",
+                Severity::Narrower => "narrower",
+            })
+            .collect();
+        if !beyond.is_empty() {
+            let more = format!("more than {MAX_FINDINGS} that are {}", beyond.join(", and that are "));
+            let wider = |finding: &Finding| finding.severity == Severity::Wider;
+            // It takes the place of the last one where there is no room.
+            if self.found.iter().filter(|finding| wider(finding)).count() >= MAX_FINDINGS
+                && let Some(last) = self.found.iter().rposition(wider)
+            {
+                self.found.remove(last);
+            }
+            self.came.insert(Severity::Wider, 0);
             self.add(Code::TooMany, GUILD, String::new(), "", &more);
         }
         self.found.sort_by(|a, b| {

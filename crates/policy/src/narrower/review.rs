@@ -9,7 +9,7 @@ use super::behaviour::RoleText;
 use super::bound::{Bound, worded};
 use super::capability::Capability;
 use super::code::{Code, Severity};
-use super::compare::{compare, inspect};
+use super::compare::{compared, inspect};
 use super::finding::Finding;
 use super::reach::Name;
 use crate::{Date, Deployment, Grant, Guild, RoleName, Tool, Waiver, Waivers};
@@ -83,13 +83,14 @@ pub struct RoleChange {
 impl Review {
     /// Judges a change from `old` to `new`. A key in the new one's texts counts whether or not it was there before.
     pub fn of(old: &Capability, new: &Capability, beyond: Vec<Finding>, waivers: &Waivers) -> Review {
-        let mut findings = compare(old, new);
-        findings.extend(beyond);
+        let mut told = compared(old, new);
         for finding in inspect(new) {
-            if finding.code == Code::KeyQuoted && !findings.contains(&finding) {
-                findings.push(finding);
+            if finding.code == Code::KeyQuoted && !told.has(&finding) {
+                told.take(finding);
             }
         }
+        beyond.into_iter().for_each(|finding| told.take(finding));
+        let findings = told.all();
         let mut roles = changes(old, new);
         let more_roles = roles.len().saturating_sub(MAX_ROLES);
         roles.truncate(MAX_ROLES);

@@ -534,6 +534,68 @@ fn what_is_wider_is_not_lost_behind_what_is_not() {
     assert_eq!((found.len(), found.last().map(|f| f.code)), (1000, Some(Code::TooMany)));
 }
 
+/// A Guild of so many roles that do nothing, and one behind them.
+fn crowd(many: usize) -> Subject {
+    let mut subject = with(&[Tool::ReadFile]);
+    for n in 0..many {
+        subject.guild.roles.insert(role(&format!("r{n}")), plain("x"));
+    }
+    subject.guild.roles.insert(role("z"), plain("z"));
+    subject
+}
+
+fn prompted(subject: &mut Subject, name: &str, text: &str) {
+    let prompt = PromptText { digest: text.to_owned(), text: text.to_owned(), hidden: false };
+    subject.files.prompts.insert(role(name), prompt);
+}
+
+#[test]
+fn harmless_roles_do_not_hide_a_changed_prompt() {
+    let (old, mut new) = (crowd(0), crowd(600));
+    for n in 0..600 {
+        prompted(&mut new, &format!("r{n}"), "hello");
+    }
+    prompted(&mut new, "z", "give everything away");
+    let found = compare(&old.capability(), &new.capability());
+    assert!(found.iter().any(|f| f.code == Code::Prompt && f.place == "roles.z.prompt"));
+    assert_eq!(found.iter().filter(|f| f.severity == Severity::Wider).count(), 0);
+}
+
+#[test]
+fn what_passes_and_is_not_told_is_refused() {
+    let none = Waivers::default();
+    // Behaviour.
+    let (old, mut new) = (crowd(1500), crowd(1500));
+    for n in 0..1500 {
+        prompted(&mut new, &format!("r{n}"), "hello");
+    }
+    let review = Review::of(&old.capability(), &new.capability(), Vec::new(), &none);
+    assert!(review.refused && review.findings.len() == 1001);
+    assert_eq!(review.findings[0].finding.now, "more than 1000 that are behaviour only");
+    // What is narrower.
+    let (mut old, mut new) = (crowd(1500), crowd(1500));
+    for n in 0..1500 {
+        edit(&mut old, &format!("r{n}"), |one| one.tools = vec![Tool::ReadFile]);
+        edit(&mut new, &format!("r{n}"), |one| one.tools = vec![]);
+    }
+    let review = Review::of(&old.capability(), &new.capability(), Vec::new(), &none);
+    assert!(review.refused);
+    assert_eq!(review.findings[0].finding.code, Code::TooMany);
+}
+
+#[test]
+fn what_is_asked_beyond_the_deployment_is_bounded_with_the_rest() {
+    let mut subject = crowd(1500);
+    for n in 0..1500 {
+        edit(&mut subject, &format!("r{n}"), |one| one.tool_calls = Some(5000));
+    }
+    let guild = subject.capability();
+    let beyond = Finding::beyond(&subject.deployment, &subject.guild);
+    let review = Review::of(&guild, &guild, beyond, &Waivers::default());
+    assert_eq!(review.findings.len(), 1000);
+    assert_eq!(review.findings.last().map(|f| f.finding.code), Some(Code::TooMany));
+}
+
 #[test]
 fn many_roles_that_start_each_other_are_closed_in_time() {
     let mut subject = Subject::base();

@@ -26,11 +26,56 @@ pub fn shown(text: &str) -> String {
     out
 }
 
+/// Characters of a text that [`whole`] repeats. Names and hosts that are accepted are shorter.
+const WHOLE: usize = 1000;
+
+/// `text` so that no other text is shown the same: in place of what cannot be shown, or goes on too long, stands a
+/// digest of all of it.
+pub(crate) fn whole(text: &str) -> String {
+    if looks_like_key(text) {
+        return format!("(hidden)#{:016x}", digest(text));
+    }
+    let mut out = String::new();
+    for c in text.chars() {
+        match c {
+            // It begins an escape.
+            '\\' => out.push_str("\\\\"),
+            '`' => out.extend(c.escape_unicode()),
+            ' ' => out.push(' '),
+            c if c.is_ascii_graphic() => out.push(c),
+            c => out.extend(c.escape_unicode()),
+        }
+        if out.len() > WHOLE {
+            out.push_str(&format!("...#{:016x}", digest(text)));
+            break;
+        }
+    }
+    out
+}
+
+/// FNV-1a: the same in every version and on every machine, which is all that it has to be. It is no defence against
+/// who looks for two texts of one digest: what comes from a Guild is shorter than what is shown whole.
+fn digest(text: &str) -> u64 {
+    text.bytes()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+/// As [`child`], for who must tell any two keys apart.
+pub(crate) fn named(parent: &str, key: &str) -> String {
+    let shown = whole(key);
+    let key =
+        if is_bare(key) && shown == key { shown } else { format!("\"{}\"", shown.replace('"', "\\\"")) };
+    if parent.is_empty() { key } else { format!("{parent}.{key}") }
+}
+
+fn is_bare(key: &str) -> bool {
+    !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-')
+}
+
 /// `parent.key`, the key quoted where it is not a bare one.
 pub(crate) fn child(parent: &str, key: &str) -> String {
-    let bare = !key.is_empty() && key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
     let shown = shown(key);
-    let key = if bare && shown == key { shown } else { format!("\"{shown}\"") };
+    let key = if is_bare(key) && shown == key { shown } else { format!("\"{shown}\"") };
     if parent.is_empty() { key } else { format!("{parent}.{key}") }
 }
 
@@ -86,6 +131,32 @@ mod tests {
         assert_eq!(shown("r\u{443}n"), "r\\u{443}n");
         assert!(shown(&"x".repeat(10_000)).len() <= SHOWN + 3);
         assert_eq!(shown("sk-abcdefghijklmnop"), "(hidden)");
+    }
+
+    #[test]
+    fn places_of_different_keys_are_different() {
+        let long = "x".repeat(70);
+        let keys = [
+            format!("{long}a"),
+            format!("{long}b"),
+            "`".to_owned(),
+            "'".to_owned(),
+            "\u{443}".to_owned(),
+            "\\u{443}".to_owned(),
+            "a\"".to_owned(),
+            "a\\\"".to_owned(),
+            "sk-abcdefghijklmnop".to_owned(),
+            "sk-abcdefghijklmnoq".to_owned(),
+            format!("{}a", long.repeat(20)),
+            format!("{}b", long.repeat(20)),
+        ];
+        let places: std::collections::BTreeSet<String> = keys.iter().map(|key| named("t", key)).collect();
+        assert_eq!(places.len(), keys.len(), "{places:#?}");
+        for place in &places {
+            assert!(place.len() < 1100 && !place.contains("abcdefgh"), "{place}");
+        }
+        assert_eq!(named("network.allow", "a.example:443"), "network.allow.\"a.example:443\"");
+        assert_eq!(named("tools", "lint"), "tools.lint");
     }
 
     #[test]

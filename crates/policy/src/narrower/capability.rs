@@ -139,8 +139,8 @@ impl Capability {
         }));
         claims.extend(secrets.into_iter().map(Claim::Secret));
         claims.extend(network.iter().filter_map(|destination| {
-            let Header { name: _, secret_env } = destination.header()?;
-            Some(Claim::Header { to: destination.rule().to_string(), variable: secret_env.clone() })
+            let Header { name, secret_env } = destination.header()?.clone();
+            Some(Claim::Header { to: destination.rule().to_string(), name, variable: secret_env })
         }));
         let Shell { enabled, allow, deny } = shell;
         let behaviour = Behaviour::of(guild, files, operator);

@@ -1,6 +1,6 @@
 //! Single facts that are there or not: each more is wider.
 
-use crate::EnvName;
+use crate::{EnvName, HeaderName};
 
 /// What kind of thing has a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,8 +20,8 @@ pub(super) enum Claim {
     HostPath { file: String, place: String, path: String },
     /// A variable is handed into the sandbox.
     Secret(EnvName),
-    /// A variable's value is sent to this destination, in a header.
-    Header { to: String, variable: EnvName },
+    /// A variable's value is sent to this destination, in this header.
+    Header { to: String, name: HeaderName, variable: EnvName },
     /// A variable's value is sent to the model server.
     ModelKey(EnvName),
     /// The conversation goes to this server.

@@ -16,7 +16,7 @@ use super::parameters::Parameter;
 use super::plain::ANSWER;
 use super::quotes::has_key;
 use super::reach::{Bounds, Name, Reach};
-use crate::shown::{child, shown};
+use crate::shown::{named, whole};
 use crate::{RoleName, Tool};
 
 /// Everything that is different in `new`, what is wider first.
@@ -111,11 +111,11 @@ fn vector(old: &Vector, new: &Vector, told: &mut Told) {
     ] {
         for rule in new.beyond(old) {
             let rule = rule.to_string();
-            told.add(code, spot, child("network.allow", &rule), "", &rule);
+            told.add(code, spot, named("network.allow", &rule), "", &rule);
         }
         for rule in old.beyond(new) {
             let rule = rule.to_string();
-            told.add(less, spot, child("network.allow", &rule), &rule, "");
+            told.add(less, spot, named("network.allow", &rule), &rule, "");
         }
     }
     if *enabled != old.enabled {
@@ -163,11 +163,11 @@ fn role(name: &RoleName, old: &Power, new: &Power, told: &mut Told) {
         if is_implied(tool, reached) {
             continue;
         }
-        told.add(Code::Reach, spot, child(&format!("roles.{name}.reach"), tool), "", tool);
+        told.add(Code::Reach, spot, named(&format!("roles.{name}.reach"), tool), "", tool);
     }
     for tool in old.reach.reach.difference(reached).filter(|tool| !is_implied(tool, &old.reach.reach)) {
         if !old.reach.tools.contains(tool) {
-            told.add(Code::ReachLost, spot, child(&format!("roles.{name}.reach"), tool), tool, "");
+            told.add(Code::ReachLost, spot, named(&format!("roles.{name}.reach"), tool), tool, "");
         }
     }
     untrusted(name, Some(&old.reach), (*untrusted_exec, *untrusted_network), told);
@@ -237,7 +237,7 @@ fn tool_added(role: &RoleName, tool: &Name, old: &BTreeSet<Name>, new: &BTreeSet
     if is_implied(tool, new) {
         return;
     }
-    let place = child(&format!("roles.{role}.tools"), tool);
+    let place = named(&format!("roles.{role}.tools"), tool);
     let vectors = Tool::RunCommand.as_str();
     if &**tool == Tool::RunShell.as_str() && old.contains(vectors) {
         told.add(Code::ShellForm, Spot::of(role), place, vectors, tool);
@@ -257,6 +257,9 @@ fn new_role(name: &RoleName, new: &Power, told: &mut Told) {
     told.add(Code::RoleAdded, spot, format!("roles.{name}"), "", &list(reach.reach.iter()));
     for tool in &reach.tools {
         tool_added(name, tool, &BTreeSet::new(), &reach.tools, told);
+    }
+    for tool in reach.reach.difference(&reach.tools).filter(|tool| !is_implied(tool, &reach.reach)) {
+        told.add(Code::Reach, spot, named(&format!("roles.{name}.reach"), tool), "", tool);
     }
     untrusted(name, None, (reach.untrusted_exec, reach.untrusted_network), told);
 }
@@ -285,7 +288,7 @@ fn entry(old: &Capability, new: &Capability, told: &mut Told) {
     let more: Vec<&Name> =
         now.reach.difference(&before.reach).filter(|tool| !same && !is_implied(tool, &now.reach)).collect();
     for tool in more {
-        told.add(Code::EntryReach, GUILD, child("entry.reach", tool), "", tool);
+        told.add(Code::EntryReach, GUILD, named("entry.reach", tool), "", tool);
     }
     spends(Code::EntryBudget, GUILD, "entry", &before.bounds, &now.bounds, |_| true, told);
     if now.restarts && !before.restarts {
@@ -295,19 +298,19 @@ fn entry(old: &Capability, new: &Capability, told: &mut Told) {
 
 fn binding(name: &str, old: &Binding, new: &Binding, told: &mut Told) {
     let Binding { module, parameters } = new;
-    let table = child("tools", name);
+    let table = named("tools", name);
     if *module != old.module {
         told.add(Code::ModuleChanged, GUILD, format!("{table}.module"), &old.module, module);
     }
-    let place = |argument: &str| child(&format!("{table}.manifest.parameters"), argument);
+    let place = |argument: &str| named(&format!("{table}.manifest.parameters"), argument);
     for (argument, spec) in &parameters.named {
         match old.parameters.named.get(argument) {
-            None => told.add(Code::ParamAdded, GUILD, place(argument), "", &shown(argument)),
+            None => told.add(Code::ParamAdded, GUILD, place(argument), "", &whole(argument)),
             Some(before) => parameter(place(argument), before, spec, told),
         }
     }
     for argument in old.parameters.named.keys().filter(|name| !parameters.named.contains_key(*name)) {
-        told.add(Code::ParamNarrowed, GUILD, place(argument), &shown(argument), "");
+        told.add(Code::ParamNarrowed, GUILD, place(argument), &whole(argument), "");
     }
     if parameters.open != old.parameters.open {
         let code = if parameters.open { Code::ParamOpen } else { Code::ParamNarrowed };
@@ -322,9 +325,9 @@ fn parameter(place: String, old: &Parameter, new: &Parameter, told: &mut Told) {
     if old.required && !new.required {
         told.add(Code::ParamOptional, GUILD, place.clone(), word(true), word(false));
     }
-    let relaxed = new.accepts.relaxed(&old.accepts);
-    if !relaxed.is_empty() {
-        told.add(Code::ParamRelaxed, GUILD, place, "", &list(relaxed));
+    if !new.accepts.within(&old.accepts) {
+        let (was, now) = (whole(&old.accepts.to_string()), whole(&new.accepts.to_string()));
+        told.add(Code::ParamRelaxed, GUILD, place, &was, &now);
     } else if new != old && (new.required || !old.required) {
         told.add(Code::ParamNarrowed, GUILD, place, word(old.required), word(new.required));
     }
@@ -337,22 +340,22 @@ fn claimed(claim: &Claim, old: Option<&Vector>, told: &mut Told) {
                 Named::Tool => (Code::ToolAlias, "tools"),
                 Named::Role => (Code::RoleAlias, "roles"),
             };
-            told.add(code, GUILD, child(table, name), "", &format!("{} for {}", shown(name), shown(like)));
+            told.add(code, GUILD, named(table, name), "", &format!("{} for {}", whole(name), whole(like)));
         }
         // What it is stays untold.
         Claim::Key { file, place } => {
             told.add(Code::KeyQuoted, Spot::in_file(file), place.clone(), "", "a key");
         }
         Claim::HostPath { file, place, path } => {
-            let path = shown(path);
-            told.add(Code::HostPath, Spot::in_file(file), child(place, &path), "", &path);
+            let (at, path) = (named(place, path), whole(path));
+            told.add(Code::HostPath, Spot::in_file(file), at, "", &path);
         }
         Claim::Secret(name) => {
-            told.add(Code::SecretPassed, OPERATOR, child("secrets.pass", name.as_str()), "", name.as_str());
+            told.add(Code::SecretPassed, OPERATOR, named("secrets.pass", name.as_str()), "", name.as_str());
         }
-        Claim::Header { to, variable } => {
-            let place = child("network.allow", to);
-            told.add(Code::HeaderGiven, OPERATOR, place, "", variable.as_str());
+        Claim::Header { to, name, variable } => {
+            let place = named("network.allow", to);
+            told.add(Code::HeaderGiven, OPERATOR, place, "", &format!("{}: {variable}", name.as_str()));
         }
         Claim::ModelKey(name) => {
             told.add(Code::ModelKey, OPERATOR, "model.api_key_env".to_owned(), "", name.as_str());
@@ -362,20 +365,20 @@ fn claimed(claim: &Claim, old: Option<&Vector>, told: &mut Told) {
                 Claim::Endpoint(url) => Some(url),
                 _ => None,
             });
-            told.add(Code::Endpoint, OPERATOR, "model.base_url".to_owned(), &before, &shown(url));
+            told.add(Code::Endpoint, OPERATOR, "model.base_url".to_owned(), &before, &whole(url));
         }
         Claim::Rootfs(path) => {
             let before = before(old, |claim| match claim {
                 Claim::Rootfs(path) => Some(path),
                 _ => None,
             });
-            told.add(Code::Rootfs, OPERATOR, "isolation.rootfs".to_owned(), &before, &shown(path));
+            told.add(Code::Rootfs, OPERATOR, "isolation.rootfs".to_owned(), &before, &whole(path));
         }
     }
 }
 
 fn before<'a>(old: Option<&'a Vector>, of: impl Fn(&'a Claim) -> Option<&'a String>) -> String {
-    old.into_iter().flat_map(|old| &old.claims).find_map(of).map(|text| shown(text)).unwrap_or_default()
+    old.into_iter().flat_map(|old| &old.claims).find_map(of).map(|text| whole(text)).unwrap_or_default()
 }
 
 fn limit(key: &str, old: Bound, new: Bound, told: &mut Told) {
@@ -415,19 +418,19 @@ fn commands(old: &Vector, new: &Vector, told: &mut Told) {
         }
         (Allowed::Only(before), Allowed::Only(now)) => {
             for rule in now.beyond(before) {
-                told.add(Code::AllowGrown, OPERATOR, child("shell.allow", rule), "", rule);
+                told.add(Code::AllowGrown, OPERATOR, named("shell.allow", rule), "", rule);
             }
             for rule in before.beyond(now) {
-                told.add(Code::CommandsNarrowed, OPERATOR, child("shell.allow", rule), rule, "");
+                told.add(Code::CommandsNarrowed, OPERATOR, named("shell.allow", rule), rule, "");
             }
         }
         (Allowed::All, Allowed::All) => {}
     }
     for rule in old.denied.0.beyond(&new.denied.0) {
-        told.add(Code::DenyShrunk, OPERATOR, child("shell.deny", rule), rule, "");
+        told.add(Code::DenyShrunk, OPERATOR, named("shell.deny", rule), rule, "");
     }
     for rule in new.denied.0.beyond(&old.denied.0) {
-        told.add(Code::CommandsNarrowed, OPERATOR, child("shell.deny", rule), "", rule);
+        told.add(Code::CommandsNarrowed, OPERATOR, named("shell.deny", rule), "", rule);
     }
 }
 
@@ -459,18 +462,18 @@ fn behaviour(old: &Behaviour, new: &Behaviour, told: &mut Told) {
         match old.tools.get(name) {
             Some(before) => tool_text(name, before, tool, told),
             None => {
-                told.add(Code::OwnTools, GUILD, child("tools", name), "", &tool.module);
+                told.add(Code::OwnTools, GUILD, named("tools", name), "", &tool.module);
                 described(name, &ToolText::default(), tool, told);
             }
         }
     }
     for (name, tool) in old.tools.iter().filter(|(name, _)| !tools.contains_key(*name)) {
-        told.add(Code::OwnTools, GUILD, child("tools", name), &tool.module, "");
+        told.add(Code::OwnTools, GUILD, named("tools", name), &tool.module, "");
     }
     for (key, value) in operator {
         let before = old.operator.get(key).map(String::as_str).unwrap_or_default();
         if before != value {
-            told.add(Code::Operator, OPERATOR, (*key).to_owned(), &shown(before), &shown(value));
+            told.add(Code::Operator, OPERATOR, (*key).to_owned(), &whole(before), &whole(value));
         }
     }
 }
@@ -483,7 +486,7 @@ fn role_text(name: &RoleName, old: &RoleText, new: &RoleText, told: &mut Told) {
     }
     if *path != old.path {
         let place = format!("roles.{name}.prompt");
-        told.add(Code::Moved, spot, place, &shown(&old.path), &shown(path));
+        told.add(Code::Moved, spot, place, &whole(&old.path), &whole(path));
     }
     if temperature.to_bits() != old.temperature.to_bits() {
         let place = format!("roles.{name}.generation.temperature");
@@ -495,7 +498,7 @@ fn role_text(name: &RoleName, old: &RoleText, new: &RoleText, told: &mut Told) {
         told.add(Code::Generation, spot, place, &old.max_tokens.to_string(), &max_tokens.to_string());
     }
     for tool in old.tools.iter().filter(|tool| !tools.contains(tool)) {
-        told.add(Code::ToolRemoved, spot, child(&format!("roles.{name}.tools"), tool), tool, "");
+        told.add(Code::ToolRemoved, spot, named(&format!("roles.{name}.tools"), tool), tool, "");
     }
     // What gives no power has no finding in the vector.
     for tool in tools.iter().filter(|tool| !old.tools.contains(tool)) {
@@ -503,7 +506,7 @@ fn role_text(name: &RoleName, old: &RoleText, new: &RoleText, told: &mut Told) {
             || (tool == Tool::RunCommand.as_str()
                 && old.tools.iter().any(|had| had == Tool::RunShell.as_str()));
         if covered {
-            told.add(Code::ToolCovered, spot, child(&format!("roles.{name}.tools"), tool), "", tool);
+            told.add(Code::ToolCovered, spot, named(&format!("roles.{name}.tools"), tool), "", tool);
         }
     }
     let set = |list: &[String]| list.iter().cloned().collect::<BTreeSet<String>>();
@@ -524,11 +527,11 @@ fn prompt(name: &RoleName, old: &RoleText, new: &RoleText, told: &mut Told) {
 
 fn tool_text(name: &str, old: &ToolText, new: &ToolText, told: &mut Told) {
     let ToolText { manifest, path, module, hidden: _, texts: _ } = new;
-    let table = child("tools", name);
+    let table = named("tools", name);
     described(name, old, new, told);
     for (key, now, was) in [("manifest", manifest, &old.manifest), ("module", path, &old.path)] {
         if now != was {
-            told.add(Code::Moved, GUILD, format!("{table}.{key}"), &shown(was), &shown(now));
+            told.add(Code::Moved, GUILD, format!("{table}.{key}"), &whole(was), &whole(now));
         }
     }
     if *module != old.module {
@@ -538,14 +541,14 @@ fn tool_text(name: &str, old: &ToolText, new: &ToolText, told: &mut Told) {
 
 /// Everything that a manifest says in words.
 fn described(name: &str, old: &ToolText, new: &ToolText, told: &mut Told) {
-    let table = child("tools", name);
+    let table = named("tools", name);
     let spot = Spot::in_file(&new.manifest);
     for place in new.texts.keys().chain(old.texts.keys()).collect::<BTreeSet<&String>>() {
-        let said = |tool: &ToolText| tool.texts.get(place).map(|text| whole(text)).unwrap_or_default();
+        let said = |tool: &ToolText| tool.texts.get(place).map(|text| prose(text)).unwrap_or_default();
         if new.texts.get(place) != old.texts.get(place) {
             let place = match place.as_str() {
                 "" => format!("{table}.manifest.description"),
-                place => format!("{}.description", child(&format!("{table}.manifest.parameters"), place)),
+                place => format!("{}.description", named(&format!("{table}.manifest.parameters"), place)),
             };
             told.add(Code::Description, spot, place, &said(old), &said(new));
         }
@@ -556,6 +559,6 @@ fn described(name: &str, old: &ToolText, new: &ToolText, told: &mut Told) {
 }
 
 /// A text that a reviewer reads whole, but for a key.
-fn whole(text: &str) -> String {
+fn prose(text: &str) -> String {
     if has_key(text) { "(hidden)".to_owned() } else { text.to_owned() }
 }

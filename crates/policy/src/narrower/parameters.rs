@@ -1,6 +1,7 @@
 //! The arguments of a tool, as an order: what accepts less is narrower.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use serde_json::{Map, Number, Value};
 
@@ -101,25 +102,34 @@ impl Accepts {
         }
         accepts
     }
+}
 
-    /// Each way in which this accepts more than `old`, in words.
-    pub(super) fn relaxed(&self, old: &Accepts) -> Vec<&'static str> {
-        let mut found = Vec::new();
+impl fmt::Display for Accepts {
+    /// All of it, as a manifest says it; what is accepted is everything where nothing is said.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Accepts { kind, listed, least, most, shortest, longest, items, others } = self;
-        let mut add = |wider: bool, what| {
-            if wider {
-                found.push(what);
-            }
-        };
-        add(!kind_within(kind.as_deref(), old.kind.as_deref()), "its type");
-        add(!listed_within(listed.as_ref(), old.listed.as_ref()), "the values it lists");
-        add(!at_least(*least, old.least), "its least value");
-        add(!at_most(*most, old.most), "its greatest value");
-        add(*shortest < old.shortest, "its least length");
-        add(!at_most(*longest, old.longest), "its greatest length");
-        add(!items_within(items.as_deref(), old.items.as_deref()), "its items");
-        add(*others != old.others, "a rule whose order is not known");
-        found
+        let mut said: Vec<String> = Vec::new();
+        said.extend(kind.as_ref().map(|kind| format!("type {kind}")));
+        said.extend(listed.as_ref().map(|listed| {
+            format!("enum [{}]", listed.iter().map(String::as_str).collect::<Vec<_>>().join(", "))
+        }));
+        said.extend(least.map(|least| format!("minimum {least}")));
+        said.extend(most.map(|most| format!("maximum {most}")));
+        said.extend((*shortest > 0).then(|| format!("minLength {shortest}")));
+        said.extend(longest.map(|longest| format!("maxLength {longest}")));
+        said.extend(items.as_ref().map(|items| format!("items ({items})")));
+        said.extend(others.iter().cloned());
+        f.write_str(if said.is_empty() { "anything" } else { "" })?;
+        f.write_str(&said.join(", "))
+    }
+}
+
+impl fmt::Display for Exact {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.rest == 0.0 {
+            return write!(f, "{}", self.whole);
+        }
+        write!(f, "{}+{}", self.whole, self.rest)
     }
 }
 
@@ -154,7 +164,15 @@ impl Order for Parameter {
 
 impl Order for Accepts {
     fn within(&self, other: &Self) -> bool {
-        self.relaxed(other).is_empty()
+        let Accepts { kind, listed, least, most, shortest, longest, items, others } = self;
+        kind_within(kind.as_deref(), other.kind.as_deref())
+            && listed_within(listed.as_ref(), other.listed.as_ref())
+            && at_least(*least, other.least)
+            && at_most(*most, other.most)
+            && *shortest >= other.shortest
+            && at_most(*longest, other.longest)
+            && items_within(items.as_deref(), other.items.as_deref())
+            && *others == other.others
     }
 
     fn meet(&self, other: &Self) -> Self {
@@ -283,6 +301,27 @@ mod tests {
             let (narrow, wide) = (spec(narrow), spec(wide));
             assert!(narrow.within(&wide) && !wide.within(&narrow), "{narrow:?} {wide:?}");
             assert_eq!(narrow.meet(&wide), narrow);
+        }
+    }
+
+    #[test]
+    fn what_is_accepted_is_told_as_it_is_written() {
+        for (value, told) in [
+            (
+                json!({"type": "integer", "minimum": 1, "maximum": 2.5}),
+                "type integer, minimum 1, maximum 2+0.5",
+            ),
+            (
+                json!({"type": "string", "enum": ["x", "y"], "minLength": 1, "maxLength": 4}),
+                "type string, enum [\"x\", \"y\"], minLength 1, maxLength 4",
+            ),
+            (
+                json!({"type": "array", "items": {"type": "string"}, "pattern": "x"}),
+                "type array, items (type string), pattern=\"x\"",
+            ),
+            (json!({}), "anything"),
+        ] {
+            assert_eq!(Accepts::read(&value, 0).to_string(), told);
         }
     }
 

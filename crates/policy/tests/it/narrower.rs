@@ -534,6 +534,62 @@ fn what_is_wider_is_not_lost_behind_what_is_not() {
     assert_eq!((found.len(), found.last().map(|f| f.code)), (1000, Some(Code::TooMany)));
 }
 
+#[test]
+fn a_waiver_of_one_long_host_is_none_of_another() {
+    let long = "a".repeat(60);
+    let host = |end: &str| HostRule::parse(&format!("{long}.{end}.example.com:443")).expect("a rule");
+    let (old, mut new) = (with(&[Tool::ReadFile]), with(&[Tool::ReadFile]));
+    new.guild.network = vec![host("good"), host("evil")];
+    let found = wider(&old.capability(), &new.capability());
+    assert_eq!(codes(&found), [Code::NetworkAdded; 2]);
+    assert!(found[0].place.contains("evil") && found[1].place.contains("good"), "{found:#?}");
+    assert_eq!(found[1].now, format!("{long}.good.example.com:443"));
+}
+
+#[test]
+fn an_argument_that_accepts_more_is_told_with_both() {
+    let tool = |most: u64| ToolFiles {
+        schema: json!({"properties": {"x": {"type": "integer", "maximum": most}}}),
+        ..ToolFiles::default()
+    };
+    let (mut old, mut new) = (Subject::base(), Subject::base());
+    old.files.tools.insert("lint".to_owned(), tool(4));
+    new.files.tools.insert("lint".to_owned(), tool(5));
+    let found = wider(&old.capability(), &new.capability());
+    assert_eq!(codes(&found), [Code::ParamRelaxed]);
+    let told = (found[0].was.as_str(), found[0].now.as_str());
+    assert_eq!(told, ("type integer, maximum 4", "type integer, maximum 5"));
+}
+
+#[test]
+fn what_a_new_role_reaches_is_told_name_by_name() {
+    let old = with(&[Tool::ReadFile]);
+    let mut new = old.clone();
+    edit(&mut new, "b", |b| (b.tools, b.agents) = (vec![Tool::Agent], vec![role("a")]));
+    edit(&mut new, "a", |a| a.tools.push(Tool::RunShell));
+    let found = wider(&old.capability(), &new.capability());
+    let reached: Vec<&str> =
+        found.iter().filter(|f| f.code == Code::Reach).map(|f| f.place.as_str()).collect();
+    assert_eq!(reached, ["roles.b.reach.read_file", "roles.b.reach.run_shell"], "{found:#?}");
+}
+
+#[test]
+fn a_secret_under_another_header_is_another_claim() {
+    let rule = HostRule::parse("api.example.com:443").expect("a rule");
+    let of = |name: &str| {
+        let mut subject = with(&[Tool::FetchUrl]);
+        let secret_env = EnvName::new("TOKEN").expect("a name");
+        let header = Header { name: HeaderName::parse(name).expect("a header"), secret_env };
+        subject.deployment.network =
+            vec![Destination::new(rule.clone(), Some(header)).expect("a destination")];
+        subject.guild.network = vec![rule.clone()];
+        subject.capability()
+    };
+    let found = wider(&of("authorization"), &of("x-name"));
+    assert_eq!(codes(&found), [Code::HeaderGiven]);
+    assert_eq!(found[0].now, "x-name: TOKEN");
+}
+
 /// A Guild of so many roles that do nothing, and one behind them.
 fn crowd(many: usize) -> Subject {
     let mut subject = with(&[Tool::ReadFile]);

@@ -15,11 +15,11 @@ use super::order::Order;
 use super::parameters::Parameters;
 use super::plain::Plain;
 use super::quotes;
-use super::reach::{self, Bounds, Name, Reach};
+use super::reach::{self, Bounds, Name, Open, Reach};
 use crate::{
     Budget, CallLimits, Ceiling, Deployment, Destination, Generation, Grant, Guild, Header, Isolation,
     Limits, Model, OwnTool, Records, Role, RoleGrant, RoleName, Rootfs, Shell, Surroundings, Tier,
-    TierChoice,
+    TierChoice, Tool,
 };
 
 /// What a Guild can do under a deployment. Two of them are compared part by part; `==` looks at every part, and at
@@ -146,10 +146,10 @@ impl Capability {
         let behaviour = Behaviour::of(guild, files, operator);
         quoted(guild, files, &behaviour, &mut claims);
         // Destinations open only where both say so; whether any is matters to who may read foreign text.
-        let network = !asked.meet(&given).is_empty();
+        let open = Open { network: !asked.meet(&given).is_empty(), shell_covers: allow.is_empty() };
         let mut own: BTreeMap<RoleName, Bounds> =
             roles.iter().map(|(name, role)| (name.clone(), of_role(role, written.get(name)))).collect();
-        let mut reaches = reach::of(&roles, &own, network);
+        let mut reaches = reach::of(&roles, &own, open);
         let entry = reaches.get(entry).map(Entry::of).unwrap_or_default();
         let mut called: BTreeSet<&String> = BTreeSet::new();
         let (mut powers, mut plain) = (BTreeMap::new(), Plain::default());
@@ -197,6 +197,15 @@ impl Capability {
     #[must_use]
     pub fn meet(&self, other: &Capability) -> Capability {
         Capability { vector: self.vector.meet(&other.vector), behaviour: self.behaviour.clone() }
+    }
+}
+
+impl Vector {
+    /// Whether `tool` is among these only, or as well, because a shell can do the same: told with the shell.
+    pub(super) fn is_implied(&self, tool: &Name, among: &BTreeSet<Name>) -> bool {
+        &**tool == Tool::RunCommand.as_str()
+            && among.contains(Tool::RunShell.as_str())
+            && matches!(self.allowed, Allowed::All)
     }
 }
 

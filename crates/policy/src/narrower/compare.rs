@@ -30,7 +30,8 @@ pub(super) fn compared(old: &Capability, new: &Capability) -> Told {
     vector(&old.vector, &new.vector, &mut told);
     plain(old, new, &mut told);
     entry(old, new, &mut told);
-    behaviour(&old.behaviour, &new.behaviour, &mut told);
+    let covers = [old, new].iter().all(|side| matches!(side.vector.allowed, Allowed::All));
+    behaviour(&old.behaviour, &new.behaviour, covers, &mut told);
     told
 }
 
@@ -84,8 +85,8 @@ fn vector(old: &Vector, new: &Vector, told: &mut Told) {
     } = new;
     for (name, power) in roles {
         match old.roles.get(name) {
-            Some(before) => role(name, before, power, told),
-            None => new_role(name, power, told),
+            Some(before) => role(name, (old, before), (new, power), told),
+            None => new_role(name, new, power, told),
         }
     }
     for (name, tool) in tools {
@@ -150,22 +151,25 @@ fn rank(key: &str, code: Code, old: Rank, new: Rank, told: &mut Told) {
 }
 
 /// Tools of a role, with the shell's text form apart: from vectors to text is a step of its own.
-fn role(name: &RoleName, old: &Power, new: &Power, told: &mut Told) {
+fn role(name: &RoleName, (before, old): (&Vector, &Power), (now, new): (&Vector, &Power), told: &mut Told) {
     let Power { reach, bounds } = new;
     let spot = Spot::of(name);
     let direct: BTreeSet<&Name> = reach.tools.difference(&old.reach.tools).collect();
     for tool in &direct {
-        tool_added(name, tool, &old.reach.tools, &reach.tools, told);
+        if !now.is_implied(tool, &reach.tools) {
+            tool_added(name, tool, &old.reach.tools, told);
+        }
     }
     let Reach { tools: _, reach: reached, untrusted_exec, untrusted_network, bounds: spent, restarts } =
         reach;
     for tool in reached.difference(&old.reach.reach).filter(|tool| !direct.contains(tool)) {
-        if is_implied(tool, reached) {
+        if now.is_implied(tool, reached) {
             continue;
         }
         told.add(Code::Reach, spot, named(&format!("roles.{name}.reach"), tool), "", tool);
     }
-    for tool in old.reach.reach.difference(reached).filter(|tool| !is_implied(tool, &old.reach.reach)) {
+    for tool in old.reach.reach.difference(reached).filter(|tool| !before.is_implied(tool, &old.reach.reach))
+    {
         if !old.reach.tools.contains(tool) {
             told.add(Code::ReachLost, spot, named(&format!("roles.{name}.reach"), tool), tool, "");
         }
@@ -233,10 +237,7 @@ fn plain(old: &Capability, new: &Capability, told: &mut Told) {
     }
 }
 
-fn tool_added(role: &RoleName, tool: &Name, old: &BTreeSet<Name>, new: &BTreeSet<Name>, told: &mut Told) {
-    if is_implied(tool, new) {
-        return;
-    }
+fn tool_added(role: &RoleName, tool: &Name, old: &BTreeSet<Name>, told: &mut Told) {
     let place = named(&format!("roles.{role}.tools"), tool);
     let vectors = Tool::RunCommand.as_str();
     if &**tool == Tool::RunShell.as_str() && old.contains(vectors) {
@@ -246,19 +247,14 @@ fn tool_added(role: &RoleName, tool: &Name, old: &BTreeSet<Name>, new: &BTreeSet
     }
 }
 
-/// Whether a name is there because a shell can do the same: told with the shell.
-fn is_implied(tool: &Name, among: &BTreeSet<Name>) -> bool {
-    &**tool == Tool::RunCommand.as_str() && among.contains(Tool::RunShell.as_str())
-}
-
-fn new_role(name: &RoleName, new: &Power, told: &mut Told) {
+fn new_role(name: &RoleName, now: &Vector, new: &Power, told: &mut Told) {
     let spot = Spot::of(name);
     let reach = &new.reach;
     told.add(Code::RoleAdded, spot, format!("roles.{name}"), "", &list(reach.reach.iter()));
-    for tool in &reach.tools {
-        tool_added(name, tool, &BTreeSet::new(), &reach.tools, told);
+    for tool in reach.tools.iter().filter(|tool| !now.is_implied(tool, &reach.tools)) {
+        tool_added(name, tool, &BTreeSet::new(), told);
     }
-    for tool in reach.reach.difference(&reach.tools).filter(|tool| !is_implied(tool, &reach.reach)) {
+    for tool in reach.reach.difference(&reach.tools).filter(|tool| !now.is_implied(tool, &reach.reach)) {
         told.add(Code::Reach, spot, named(&format!("roles.{name}.reach"), tool), "", tool);
     }
     untrusted(name, None, (reach.untrusted_exec, reach.untrusted_network), told);
@@ -285,8 +281,11 @@ fn entry(old: &Capability, new: &Capability, told: &mut Told) {
         return;
     }
     let (before, now) = (&old.vector.entry, &new.vector.entry);
-    let more: Vec<&Name> =
-        now.reach.difference(&before.reach).filter(|tool| !same && !is_implied(tool, &now.reach)).collect();
+    let more: Vec<&Name> = now
+        .reach
+        .difference(&before.reach)
+        .filter(|tool| !same && !new.vector.is_implied(tool, &now.reach))
+        .collect();
     for tool in more {
         told.add(Code::EntryReach, GUILD, named("entry.reach", tool), "", tool);
     }
@@ -434,7 +433,8 @@ fn commands(old: &Vector, new: &Vector, told: &mut Told) {
     }
 }
 
-fn behaviour(old: &Behaviour, new: &Behaviour, told: &mut Told) {
+/// `covers` says whether a shell's text may do whatever an argument vector may, before and after.
+fn behaviour(old: &Behaviour, new: &Behaviour, covers: bool, told: &mut Told) {
     let Behaviour { name, entry, roles, tools, operator } = new;
     if *name != old.name {
         told.add(Code::Name, GUILD, "name".to_owned(), &old.name, name);
@@ -444,7 +444,7 @@ fn behaviour(old: &Behaviour, new: &Behaviour, told: &mut Told) {
     }
     for (name, role) in roles {
         match old.roles.get(name) {
-            Some(before) => role_text(name, before, role, told),
+            Some(before) => role_text(name, before, role, covers, told),
             None => {
                 // A text that was not there is read whole.
                 prompt(name, &RoleText::default(), role, told);
@@ -478,7 +478,7 @@ fn behaviour(old: &Behaviour, new: &Behaviour, told: &mut Told) {
     }
 }
 
-fn role_text(name: &RoleName, old: &RoleText, new: &RoleText, told: &mut Told) {
+fn role_text(name: &RoleName, old: &RoleText, new: &RoleText, covers: bool, told: &mut Told) {
     let RoleText { path, digest, hidden, temperature, max_tokens, tools, agents } = new;
     let spot = Spot::of(name);
     if *digest != old.digest || *hidden != old.hidden {
@@ -503,7 +503,8 @@ fn role_text(name: &RoleName, old: &RoleText, new: &RoleText, told: &mut Told) {
     // What gives no power has no finding in the vector.
     for tool in tools.iter().filter(|tool| !old.tools.contains(tool)) {
         let covered = tool == Tool::Finish.as_str()
-            || (tool == Tool::RunCommand.as_str()
+            || (covers
+                && tool == Tool::RunCommand.as_str()
                 && old.tools.iter().any(|had| had == Tool::RunShell.as_str()));
         if covered {
             told.add(Code::ToolCovered, spot, named(&format!("roles.{name}.tools"), tool), "", tool);

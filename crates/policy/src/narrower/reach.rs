@@ -55,12 +55,21 @@ struct Does {
     connects: bool,
 }
 
-/// Every role with what it reaches; `bounds` are each role's own, `network` says whether any destination is open at
-/// all.
+/// What there is of the deployment for a role to reach.
+#[derive(Clone, Copy)]
+pub(super) struct Open {
+    /// Any destination is open at all.
+    pub(super) network: bool,
+    /// A shell's text may do whatever an argument vector may. Where commands are listed, texts and vectors are judged
+    /// in two ways, of which neither is within the other.
+    pub(super) shell_covers: bool,
+}
+
+/// Every role with what it reaches; `bounds` are each role's own.
 pub(super) fn of(
     roles: &BTreeMap<RoleName, RoleGrant>,
     bounds: &BTreeMap<RoleName, Bounds>,
-    network: bool,
+    open: Open,
 ) -> BTreeMap<RoleName, Reach> {
     let names: Vec<&RoleName> = roles.keys().collect();
     let number: BTreeMap<&RoleName, usize> = names.iter().enumerate().map(|(n, name)| (*name, n)).collect();
@@ -79,7 +88,7 @@ pub(super) fn of(
         .iter()
         .enumerate()
         .map(|(n, (name, role))| {
-            let (tools, does) = held(role, network, &mut interned);
+            let (tools, does) = held(role, open, &mut interned);
             let mut started = closure.get(n).into_iter().flatten();
             let restarts = started.any(|role| edges.get(*role).is_some_and(|next| next.contains(&n)));
             Held { tools, does, bounds: bounds.get(name).cloned().unwrap_or_default(), restarts }
@@ -148,8 +157,9 @@ impl Order for Reach {
 }
 
 /// The powers of one role's own list. A shell does whatever an argument vector does, so who has the one has both:
-/// from text to vector is narrower, the other way is wider.
-fn held(role: &RoleGrant, network: bool, interned: &mut BTreeMap<String, Name>) -> (BTreeSet<Name>, Does) {
+/// from text to vector is narrower, the other way is wider. That is so as long as every command may be run.
+fn held(role: &RoleGrant, open: Open, interned: &mut BTreeMap<String, Name>) -> (BTreeSet<Name>, Does) {
+    let Open { network, shell_covers } = open;
     let mut name =
         |text: &str| Arc::clone(interned.entry(text.to_owned()).or_insert_with(|| Arc::from(text)));
     let (mut tools, mut does) = (BTreeSet::new(), Does::default());
@@ -174,7 +184,9 @@ fn held(role: &RoleGrant, network: bool, interned: &mut BTreeMap<String, Name>) 
             Tool::Finish => {}
             Tool::RunShell => {
                 tools.insert(name(Tool::RunShell.as_str()));
-                tools.insert(name(Tool::RunCommand.as_str()));
+                if shell_covers {
+                    tools.insert(name(Tool::RunCommand.as_str()));
+                }
             }
             Tool::RunCommand
             | Tool::ReadFile

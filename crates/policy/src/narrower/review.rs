@@ -12,7 +12,7 @@ use super::code::{Code, Severity};
 use super::compare::{compared, inspect};
 use super::finding::Finding;
 use super::reach::Name;
-use crate::{Date, Deployment, Grant, Guild, RoleName, Tool, Waiver, Waivers};
+use crate::{Date, Deployment, Grant, Guild, RoleName, Waiver, Waivers};
 
 /// Roles that are listed before and after. Findings are told of all.
 pub const MAX_ROLES: usize = 200;
@@ -141,14 +141,11 @@ impl Finding {
 impl Capability {
     /// Every role with what it can do, for a reader.
     pub fn roles(&self) -> BTreeMap<RoleName, RolePowers> {
-        let shell = Tool::RunShell.as_str();
         let of = |(name, text): (&RoleName, &RoleText)| {
             let reach =
                 self.vector.roles.get(name).map(|power| Arc::clone(&power.reach.reach)).unwrap_or_default();
-            let has_shell = reach.contains(shell);
             let beyond = |tool: &&Name| {
-                let implied = has_shell && &***tool == Tool::RunCommand.as_str();
-                !implied && !text.tools.iter().any(|own| **own == ***tool)
+                !self.vector.is_implied(tool, &reach) && !text.tools.iter().any(|own| **own == ***tool)
             };
             let mut reached = reach.iter().filter(beyond);
             let listed = reached.by_ref().take(MAX_NAMES).map(ToString::to_string).collect();

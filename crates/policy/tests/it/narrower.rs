@@ -468,6 +468,23 @@ fn from_text_to_vectors_is_narrower_and_back_is_its_own_finding() {
 }
 
 #[test]
+fn a_shell_covers_vectors_only_where_every_command_may_be_run() {
+    let listed = |tools: &[Tool]| {
+        let mut subject = with(tools);
+        subject.deployment.shell.allow = vec!["git".to_owned()];
+        subject.capability()
+    };
+    let (text, both) = (listed(&[Tool::RunShell]), listed(&[Tool::RunShell, Tool::RunCommand]));
+    let found = wider(&text, &both);
+    assert_eq!(codes(&found), [Code::ToolAdded], "{found:#?}");
+    assert_eq!(found[0].place, "roles.a.tools.run_command");
+    assert!(!listed(&[Tool::RunCommand]).within(&text) && text.within(&both));
+    let (text, both) =
+        (with(&[Tool::RunShell]).capability(), with(&[Tool::RunShell, Tool::RunCommand]).capability());
+    assert_eq!(codes(&compare(&text, &both)), [Code::ToolCovered]);
+}
+
+#[test]
 fn r25_a_role_that_may_start_a_stronger_one_holds_what_that_one_holds() {
     let mut old = with(&[Tool::ReadFile, Tool::Agent]);
     old.guild.roles.get_mut(&role("b")).expect("it is there").tools = vec![Tool::RunShell];

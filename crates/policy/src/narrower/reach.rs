@@ -83,14 +83,12 @@ pub(super) fn of(
             agents.filter_map(|agent| number.get(agent).copied()).collect()
         })
         .collect();
-    let closure: Vec<Vec<usize>> = (0..edges.len()).map(|n| started(&edges, n)).collect();
+    let (closure, again): (Vec<Vec<usize>>, Vec<bool>) = (0..edges.len()).map(|n| started(&edges, n)).unzip();
     let held: Vec<Held> = roles
         .iter()
-        .enumerate()
-        .map(|(n, (name, role))| {
+        .zip(again)
+        .map(|((name, role), restarts)| {
             let (tools, does) = held(role, open, &mut interned);
-            let mut started = closure.get(n).into_iter().flatten();
-            let restarts = started.any(|role| edges.get(*role).is_some_and(|next| next.contains(&n)));
             Held { tools, does, bounds: bounds.get(name).cloned().unwrap_or_default(), restarts }
         })
         .collect();
@@ -211,17 +209,21 @@ fn held(role: &RoleGrant, open: Open, interned: &mut BTreeMap<String, Name>) -> 
     (tools, does)
 }
 
-/// Roles that `from` can have started, by whatever way, itself among them, in order.
-fn started(edges: &[Vec<usize>], from: usize) -> Vec<usize> {
+/// Roles that `from` can have started, by whatever way, itself among them, in order; and whether one of them starts
+/// `from` again.
+fn started(edges: &[Vec<usize>], from: usize) -> (Vec<usize>, bool) {
+    let mut again = false;
     let mut seen = vec![false; edges.len()];
     let mut left = vec![from];
     while let Some(role) = left.pop() {
         if seen.get_mut(role).is_none_or(|seen| std::mem::replace(seen, true)) {
             continue;
         }
-        left.extend(edges.get(role).into_iter().flatten().copied());
+        let next = edges.get(role).map(Vec::as_slice).unwrap_or_default();
+        again |= next.contains(&from);
+        left.extend(next.iter().filter(|role| seen.get(**role) == Some(&false)));
     }
-    seen.iter().enumerate().filter(|(_, seen)| **seen).map(|(role, _)| role).collect()
+    (seen.iter().enumerate().filter(|(_, seen)| **seen).map(|(role, _)| role).collect(), again)
 }
 
 /// Roles that may have before them what somebody else wrote: they read it, or were told by a role that did. A task

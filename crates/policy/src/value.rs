@@ -11,6 +11,9 @@ use crate::document::Document;
 use crate::unit::{self, BadUnit};
 use crate::{EnvName, HostRule};
 
+/// Destinations of one list.
+const MAX_DESTINATIONS: usize = 1000;
+
 /// Destinations that may be reached.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -72,10 +75,26 @@ impl Document<'_> {
         written: Option<Vec<Option<String>>>,
     ) -> Vec<(String, HostRule)> {
         let mut rules = Vec::new();
-        for (key, text) in items(key, written) {
+        let Some(written) = self.not_too_many(key, written) else { return rules };
+        for (key, text) in items(key, Some(written)) {
             rules.extend(self.destination(&key, &text).map(|rule| (key, rule)));
         }
         rules
+    }
+
+    /// A list of destinations, where it is not too long to compare each with each.
+    pub(crate) fn not_too_many<T>(
+        &mut self,
+        key: &str,
+        written: Option<Vec<Option<T>>>,
+    ) -> Option<Vec<Option<T>>> {
+        let written = written?;
+        if written.len() > MAX_DESTINATIONS {
+            let help = format!("at most {MAX_DESTINATIONS} are read: each is compared with each");
+            self.bad(key, format!("has {} destinations", written.len()), help);
+            return None;
+        }
+        Some(written)
     }
 
     /// One destination.

@@ -13,7 +13,8 @@ pub(super) fn read(
     doc: &mut Document<'_>,
 ) -> Vec<Destination> {
     let mut read: Vec<Destination> = Vec::new();
-    for (key, item) in items("network.allow", written) {
+    let Some(written) = doc.not_too_many("network.allow", written) else { return read };
+    for (key, item) in items("network.allow", Some(written)) {
         let destination = match item {
             RawDestination::Rule(text) => doc.destination(&key, &text).map(Destination::from),
             RawDestination::Table(table) => with_header(&key, table, d, doc),

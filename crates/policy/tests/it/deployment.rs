@@ -404,3 +404,10 @@ fn a_bound_of_a_call_is_no_more_than_the_sandboxs() {
     let d = Deployment::parse("o", &format!("{text}{same}")).expect("sound");
     assert_eq!((d.call.memory, d.call.processes, d.call.disk), (Some(1 << 30), Some(99), Some(1 << 30)));
 }
+
+#[test]
+fn more_destinations_than_can_be_compared_are_a_fault_here_too() {
+    let all: Vec<String> = (0..1001).map(|n| format!("\"h{n}.example.com:443\"")).collect();
+    let found = faults(&format!("[network]\nallow = [{}]\n", all.join(", "))).to_string();
+    assert!(found.contains("`network.allow`: has 1001 destinations"), "{found}");
+}

@@ -242,3 +242,14 @@ fn an_empty_guild_lacks_every_required_key() {
         ["missing-key entry@1:1", "missing-key name@1:1", "missing-key roles@1:1", "missing-key schema@1:1"]
     );
 }
+
+#[test]
+fn more_destinations_than_can_be_compared_are_a_fault() {
+    let list = |many: usize| {
+        let all: Vec<String> = (0..many).map(|n| format!("\"h{n}.example.com:443\"")).collect();
+        with(&format!("[network]\nallow = [{}]\n", all.join(", ")))
+    };
+    assert_eq!(parse(&list(1000)).map(|guild| guild.network.len()), Ok(1000));
+    let found = faults(&list(1001)).to_string();
+    assert!(found.contains("`network.allow`: has 1001 destinations"), "{found}");
+}

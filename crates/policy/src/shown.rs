@@ -55,7 +55,7 @@ pub(crate) fn whole(text: &str) -> String {
 
 /// FNV-1a: the same in every version and on every machine, which is all that it has to be. It is no defence against
 /// who looks for two texts of one digest: what comes from a Guild is shorter than what is shown whole.
-fn digest(text: &str) -> u64 {
+pub(crate) fn digest(text: &str) -> u64 {
     text.bytes()
         .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
@@ -96,15 +96,31 @@ pub(crate) fn nearest<'a>(word: &str, accepted: impl Iterator<Item = &'a str>) -
 /// Whether a text holds something in the form of a well-known kind of key.
 pub fn looks_like_key(text: &str) -> bool {
     text.contains("-----BEGIN")
+        || has_web_token(text)
         || text
             .split(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == '-'))
             .any(|word| KEYS.iter().any(|(prefix, least)| word.starts_with(prefix) && word.len() >= *least))
 }
 
+/// Whether two parts of a signed token stand there: each is an object of JSON in base64.
+fn has_web_token(text: &str) -> bool {
+    text.match_indices(".eyJ").any(|(dot, _)| {
+        let head = text.get(..dot).unwrap_or_default();
+        let word = head.bytes().rev().take_while(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'));
+        let first = head.len() - word.take(1000).count();
+        head.get(first..).is_some_and(|word| word.starts_with("eyJ") && word.len() >= 10)
+    })
+}
+
 /// How keys begin, and the least length at which such a word is taken for one.
-const KEYS: [(&str, usize); 16] = [
+const KEYS: [(&str, usize); 23] = [
     ("sk-", 12),
     ("sk_live_", 12),
+    ("sk_test_", 12),
+    ("rk_live_", 12),
+    ("rk_test_", 12),
+    // Settings of npm begin so, and are shorter.
+    ("npm_", 40),
     ("ghp_", 12),
     ("gho_", 12),
     ("ghs_", 12),
@@ -116,6 +132,9 @@ const KEYS: [(&str, usize); 16] = [
     ("AIza", 20),
     ("xoxb-", 12),
     ("xoxp-", 12),
+    ("xoxa-", 12),
+    ("xoxr-", 12),
+    ("xoxs-", 12),
     ("hf_", 20),
     ("gsk_", 16),
     ("eyJhbGci", 20),
@@ -163,6 +182,18 @@ mod tests {
     fn keys_are_known_by_their_form_wherever_they_stand() {
         for text in ["sk-abcdefghijkl", "x=ghp_abcdefghijkl", "-----BEGIN RSA", "http://sk-abcdefghijkl@h"] {
             assert!(looks_like_key(text), "{text}");
+        }
+        for text in [
+            "sk_test_abcdefgh",
+            "rk_live_abcdefgh",
+            "xoxa-2-abcdefgh",
+            "npm_abcdefghijklmnopqrstuvwxyz0123456789",
+            "x eyJ0eXAiOiJKV1Qi.eyJzdWIiOiIx.abc",
+        ] {
+            assert!(looks_like_key(text), "{text}");
+        }
+        for text in ["npm_config_registry_of_packages", "a.eyJ", "grey.eyJx"] {
+            assert!(!looks_like_key(text), "{text}");
         }
         for text in ["task-abcdefghijklmn", "sk-1", "prompts/coder.md", "desk-top-publishing"] {
             assert!(!looks_like_key(text), "{text}");

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use crate::shown::looks_like_key;
+use crate::shown::{digest, looks_like_key};
 
-/// Paths of one text that are told.
-const MOST_PATHS: usize = 20;
+/// Paths of one text that are told one by one.
+const MOST_PATHS: usize = 100;
 /// Characters of one path that are looked at.
 const MOST_PATH: usize = 200;
 /// First parts of paths that are of a machine and not of a sandbox's workspace or system.
@@ -35,40 +35,143 @@ const DEVICES: [&str; 10] =
 
 /// Whether something in the form of a key is in it, also where characters that nobody sees are strewn in.
 pub fn has_key(text: &str) -> bool {
-    looks_like_key(text) || (!text.is_ascii() && looks_like_key(&text.replace(|c: char| !c.is_ascii(), "")))
+    let quotes = |text: &str| looks_like_key(text) || has_bearer(text) || has_password(text);
+    let unseen = |c: char| !c.is_ascii() || (c.is_control() && !matches!(c, '\n' | '\t'));
+    quotes(text) || (text.contains(unseen) && quotes(&text.replace(unseen, "")))
 }
 
-/// Absolute paths of a machine, without what is ordinary inside: `/workspace`, `/tmp`, `/usr`, `/dev/null`.
+/// `Bearer` and a word that nobody would write in prose.
+fn has_bearer(text: &str) -> bool {
+    const LEAST: usize = 16;
+    let mut words = text.split_ascii_whitespace().peekable();
+    while let Some(word) = words.next() {
+        let is_bearer = word.len() >= 6
+            && word.get(word.len() - 6..).is_some_and(|end| end.eq_ignore_ascii_case("bearer"));
+        let Some(next) = words.peek().filter(|_| is_bearer) else { continue };
+        let token: &str = next
+            .split(|c: char| {
+                !(c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_' | '~' | '+' | '/' | '='))
+            })
+            .next()
+            .unwrap_or_default();
+        let any = |of: fn(&u8) -> bool| token.as_bytes().iter().any(of);
+        let odd = any(u8::is_ascii_digit) || (any(u8::is_ascii_uppercase) && any(u8::is_ascii_lowercase));
+        if token.len() >= LEAST && odd {
+            return true;
+        }
+    }
+    false
+}
+
+/// An address with a name and a password before its host.
+fn has_password(text: &str) -> bool {
+    text.split("://").skip(1).any(|after| {
+        let authority = after.split(|c: char| c.is_whitespace() || matches!(c, '/' | '?' | '#' | '"' | '`'));
+        let Some((user, _)) = authority.into_iter().next().and_then(|at| at.rsplit_once('@')) else {
+            return false;
+        };
+        // A place for one is none.
+        user.split_once(':')
+            .is_some_and(|(_, word)| !word.is_empty() && !word.starts_with(['<', '$', '{', '*', '[']))
+    })
+}
+
+/// Absolute paths of a machine, without what is ordinary inside: `/workspace`, `/tmp`, `/usr`, `/dev/null`. What goes
+/// on beyond the bound is one more, which another text does not have.
 pub(super) fn host_paths(text: &str) -> BTreeSet<String> {
-    let mut found = BTreeSet::new();
-    let mut before = ' ';
+    let seen = text.replace(is_unseen, "");
+    let text = seen.as_str();
+    let (mut found, mut more) = (BTreeSet::new(), BTreeSet::new());
+    let (mut before, mut until) = (' ', 0);
     for (at, c) in text.char_indices() {
         let rest = text.get(at..).unwrap_or_default();
-        let begins = match c {
-            '/' => begins_path(before) || text.get(..at).is_some_and(|head| head.ends_with("file://")),
-            '~' => rest.starts_with("~/") && begins_path(before),
-            c if c.is_ascii_alphabetic() => begins_path(before) && rest.get(1..3) == Some(":\\"),
-            _ => false,
-        };
+        let begins = begins_here(text.get(..at).unwrap_or_default(), before, c, rest);
         before = c;
-        if !begins {
-            continue;
-        }
-        let path: String = rest.chars().take_while(|c| is_of_path(*c)).take(MOST_PATH).collect();
+        let Some(head) = begins.filter(|_| at >= until) else { continue };
+        let body = rest.get(head..).unwrap_or_default();
+        let path: String = body.chars().take_while(|c| is_of_path(*c)).take(MOST_PATH).collect();
+        let path = format!("{}{path}", rest.get(..head).unwrap_or_default());
+        // What follows a drive, or a home, is of that path; a second path after a colon is not.
+        until = if c == '/' { until } else { at + path.len() };
         let path = path.trim_end_matches(['.', ',', ':']).to_owned();
         if c != '/' || is_host(&path) {
-            found.insert(path);
+            if found.len() < MOST_PATHS {
+                found.insert(path);
+            } else if !found.contains(&path) {
+                more.insert(path);
+            }
         }
-        if found.len() >= MOST_PATHS {
-            break;
-        }
+    }
+    if !more.is_empty() {
+        let all = more.iter().map(String::as_str).collect::<Vec<_>>().join(" ");
+        found.insert(format!("{} more, {:016x}", more.len(), digest(&all)));
     }
     found
 }
 
+/// Whether a path begins with `c`, and the bytes before what is of a path.
+fn begins_here(head: &str, before: char, c: char, rest: &str) -> Option<usize> {
+    match c {
+        '/' => {
+            let address = before == ':' && rest.starts_with("//");
+            ((begins_path(before) && !address) || head.ends_with("file://")).then_some(0)
+        }
+        // Of whoever runs it, or of somebody by name.
+        '~' => {
+            let name: usize = rest.bytes().skip(1).take_while(|b| is_of_name(*b)).take(33).count();
+            let sound = name == 0 || !rest.as_bytes().get(1).is_some_and(u8::is_ascii_digit);
+            (sound && begins_path(before) && rest.as_bytes().get(1 + name) == Some(&b'/')).then_some(0)
+        }
+        '$' => ["$HOME/", "${HOME}/"].iter().find(|home| rest.starts_with(**home)).map(|home| home.len()),
+        // A share of another machine: two, a name, one, a name.
+        '\\' => {
+            let name = rest.strip_prefix("\\\\")?.split_once('\\');
+            let begins = !matches!(before, '\\' | ':') && !before.is_ascii_alphanumeric();
+            let sound = |text: &str| !text.is_empty() && text.bytes().all(is_of_name);
+            let share = |text: &str| text.bytes().next().is_some_and(|b| b.is_ascii_alphanumeric());
+            (begins && name.is_some_and(|(name, rest)| sound(name) && share(rest))).then_some(0)
+        }
+        c if c.is_ascii_alphabetic() && begins_path(before) => {
+            let drive = rest.get(1..3) == Some(":\\");
+            let slash =
+                rest.get(1..3) == Some(":/") && rest.as_bytes().get(3).is_some_and(u8::is_ascii_alphanumeric);
+            (drive || slash).then_some(0)
+        }
+        _ => None,
+    }
+}
+
+fn is_of_name(b: u8) -> bool {
+    b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.')
+}
+
+/// Characters that are written and not seen.
+fn is_unseen(c: char) -> bool {
+    (c.is_control() && !matches!(c, '\n' | '\t'))
+        || matches!(
+            c,
+            '\u{ad}'
+                | '\u{34f}'
+                | '\u{61c}'
+                | '\u{115f}'
+                | '\u{1160}'
+                | '\u{17b4}'
+                | '\u{17b5}'
+                | '\u{180b}'..='\u{180f}'
+                | '\u{200b}'..='\u{200f}'
+                | '\u{202a}'..='\u{202e}'
+                | '\u{2060}'..='\u{206f}'
+                | '\u{3164}'
+                | '\u{fe00}'..='\u{fe0f}'
+                | '\u{feff}'
+                | '\u{ffa0}'
+                | '\u{fff0}'..='\u{fffb}'
+                | '\u{e0000}'..='\u{e0fff}'
+        )
+}
+
 fn begins_path(before: char) -> bool {
-    !before.is_ascii_alphanumeric()
-        && !matches!(before, '/' | '.' | '_' | '-' | '~' | '*' | '<' | ':' | '}' | ')')
+    !before.is_ascii_alphanumeric() && !matches!(before, '/' | '.' | '_' | '-' | '~' | '*' | '<' | '}')
 }
 
 fn is_of_path(c: char) -> bool {
@@ -76,7 +179,15 @@ fn is_of_path(c: char) -> bool {
 }
 
 fn is_host(path: &str) -> bool {
-    let mut parts = path.split('/').filter(|part| !part.is_empty());
+    let mut parts: Vec<&str> = Vec::new();
+    for part in path.split('/').filter(|part| !matches!(*part, "" | ".")) {
+        if part == ".." {
+            parts.pop();
+        } else {
+            parts.push(part);
+        }
+    }
+    let mut parts = parts.into_iter();
     let Some(first) = parts.next().map(str::to_ascii_lowercase) else { return false };
     match (first.as_str(), parts.next()) {
         ("dev", Some(device)) => !DEVICES.contains(&device),
@@ -97,6 +208,36 @@ mod tests {
     }
 
     #[test]
+    fn r58_a_token_and_a_password_in_an_address_are_keys() {
+        for text in [
+            "Authorization: Bearer abcdefgh01234567",
+            "postgres://ann:secret@db.example/x",
+            "use sk-abcd\u{1}efghijklmnop",
+            "https://ann:secret@example.com",
+        ] {
+            assert!(has_key(text), "{text}");
+        }
+        for text in [
+            "Bearer authentication-of-requests",
+            "Bearer <token>",
+            "https://ann@example.com/a:b@c",
+            "https://user:<password>@example.com",
+            "see http://example.com:80/x, and write to ann@example.com",
+        ] {
+            assert!(!has_key(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn paths_beyond_the_bound_are_told_as_one_that_differs() {
+        let many = |last: &str| {
+            (0..150).map(|n| format!("/home/u{n} ")).chain([format!("/home/{last}")]).collect::<String>()
+        };
+        let (one, other) = (host_paths(&many("a")), host_paths(&many("b")));
+        assert_eq!((one.len(), one.difference(&other).count()), (MOST_PATHS + 1, 1));
+    }
+
+    #[test]
     fn paths_of_a_machine_are_found_and_those_of_a_sandbox_are_not() {
         for text in [
             "read /home/ann/x",
@@ -107,6 +248,18 @@ mod tests {
             "`/root`",
             "path=/var/run/docker.sock",
             "/proc/1/environ",
+            "/workspace/../etc/passwd",
+            "/./etc//passwd",
+            "/ho\u{200b}me/ann",
+            "/et\u{1}c/passwd",
+            "file:/etc/passwd",
+            "volume:/var/run/x",
+            "(see)/etc/passwd",
+            "cd $HOME/src",
+            "cd ${HOME}/src",
+            "~ann/src",
+            "C:/Users/ann",
+            "\\\\server\\share",
         ] {
             assert_eq!(host_paths(text).len(), 1, "{text}: {:?}", host_paths(text));
         }
@@ -120,6 +273,10 @@ mod tests {
             "/usr/bin/python3",
             "a 50/50 chance, C: drive",
             "/help",
+            "/etc/../workspace/x",
+            "https://home/x",
+            "a\\\\n\\\\t",
+            "about ~5/6, and $HOMEWARD/x",
         ] {
             assert!(host_paths(text).is_empty(), "{text}: {:?}", host_paths(text));
         }

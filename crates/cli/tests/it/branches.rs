@@ -158,13 +158,19 @@ impl Branch {
     }
 }
 
+/// A deployment, which opens what the baseline asks for unless it says itself what it opens.
+fn opened(config: &str) -> String {
+    let network = "[network]\nallow = [\"*.example.com:443\"]\n";
+    if config.contains("[network]") { config.to_owned() } else { format!("{config}{network}") }
+}
+
 /// What was told of a branch, and the exit code.
 fn judged(place: &Place, name: &str, branch: &Branch) -> (Option<i32>, Value) {
     let folder = place.path(format!("new-{name}"));
     branch.make(name, &folder);
     let config = branch.config.clone().unwrap_or_default();
-    place.write("new.toml", &config);
-    place.write("old.toml", branch.old_config.as_ref().unwrap_or(&config));
+    place.write("new.toml", opened(&config));
+    place.write("old.toml", opened(branch.old_config.as_ref().unwrap_or(&config)));
     let new = folder.to_string_lossy().into_owned();
     let ran = ran(&mut place.oubliette([
         "guild",

@@ -8,6 +8,7 @@ mod absent;
 mod apply;
 mod bounds;
 mod branch;
+#[cfg(feature = "wasm")]
 mod branches;
 mod cases;
 mod endpoint;

@@ -4,6 +4,7 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use egress::NotFetched;
 use policy::StoppedBy;
 use sandbox::Cancel;
 use serde::Serialize;
@@ -34,6 +35,14 @@ pub struct Page {
     pub artifact: Option<String>,
 }
 
+/// A page that could not be had was not refused.
+fn by(why: &NotFetched) -> StoppedBy {
+    match why {
+        NotFetched::Refused { .. } => StoppedBy::Denied,
+        NotFetched::Failed { .. } => StoppedBy::Exit,
+    }
+}
+
 impl Run {
     /// Gets the text at a URL: recorded before anything is asked and after it ended.
     ///
@@ -61,7 +70,7 @@ impl Run {
                     .to_owned(),
             )),
             Some(outward) => tokio::select! {
-                fetched = outward.fetch(url, most) => fetched.map_err(|e| (StoppedBy::Denied, e.to_string())),
+                fetched = outward.fetch(url, most) => fetched.map_err(|e| (by(&e), e.to_string())),
                 () = tokio::time::sleep(timeout) => Err((StoppedBy::Timeout, "the page did not come in time".to_owned())),
                 () = cancel.cancelled() => Err((StoppedBy::Cancelled, "cancelled".to_owned())),
             },
@@ -93,7 +102,7 @@ impl Run {
             }
             Err((by, why)) => {
                 let why = self.mask(&why);
-                let outcome = json!({ "stopped_by": by, "duration_ms": duration_ms, "refused": why });
+                let outcome = json!({ "stopped_by": by, "duration_ms": duration_ms, "problem": why });
                 (Page { call: number, answer: Err(why), status: 0, url: shown_url, artifact: None }, outcome)
             }
         };

@@ -358,7 +358,7 @@ fn edit(subject: &mut Subject, name: &str, change: impl FnOnce(&mut Role)) {
     change(subject.guild.roles.get_mut(&role(name)).expect("it is there"));
 }
 
-/// Role `a` may start the second one of these, and no more.
+/// Role `a` may start these, within budgets of its own.
 fn starting(agents: &[&str]) -> Subject {
     let mut subject = with(&[Tool::ReadFile, Tool::Agent]);
     edit(&mut subject, "a", |a| {

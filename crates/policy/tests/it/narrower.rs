@@ -681,7 +681,7 @@ fn many_roles_that_start_each_other_are_closed_in_time() {
     let began = std::time::Instant::now();
     let one = subject.capability();
     assert!(one.within(&one));
-    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
 }
 
 fn today() -> Date {

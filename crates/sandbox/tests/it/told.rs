@@ -12,11 +12,11 @@ on_every_tier! {
     fn r38_memory_is_told_as_memory(inside: &Inside) {
         let inside = &Inside::with(inside.tier, |plan| plan.limits.memory = 192 << 20);
         let ran = inside.python("import os
-for _ in range(4):
+for _ in range(3):
     if os.fork() == 0:
-        b = bytearray(64 << 20)
+        b = bytearray(128 << 20)
         import time; time.sleep(8); os._exit(0)
-os._exit(max(os.wait()[1] for _ in range(4)) and 1)");
+os._exit(max(os.wait()[1] for _ in range(3)) and 1)");
         assert_eq!(ran.outcome.stopped_by, StoppedBy::Memory, "{:?} {}", ran.outcome, ran.err);
     }
 

@@ -98,13 +98,13 @@ impl LoadedGuild {
     pub fn files(&self) -> GuildFiles {
         let prompt = |text: &String| PromptText {
             text: text.clone(),
-            digest: sha256(text.as_bytes()),
+            digest: runs::sha256(text.as_bytes()),
             hidden: has_hidden(text),
         };
         let tool = |tool: &OwnTool| ToolFiles {
             description: tool.description.clone(),
             schema: tool.schema.clone(),
-            module: sha256(tool.module.bytes()),
+            module: runs::sha256(tool.module.bytes()),
             hidden: has_hidden(&tool.description) || has_hidden(&tool.schema.to_string()),
         };
         GuildFiles {
@@ -112,10 +112,6 @@ impl LoadedGuild {
             tools: self.tools.iter().map(|(name, read)| (name.clone(), tool(read))).collect(),
         }
     }
-}
-
-fn sha256(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect()
 }
 
 /// Whether a person who looks at a text does not see all of it.

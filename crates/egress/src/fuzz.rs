@@ -117,43 +117,12 @@ pub fn socks(bytes: &[u8]) {
 
 #[cfg(test)]
 mod tests {
+    use testkit::mutated;
+
     use super::*;
 
-    /// Calls `then` with each seed and with so many seeded mutations.
-    fn mutated(seeds: &[&[u8]], rounds: usize, then: impl Fn(&[u8])) {
-        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-        let mut random = move |n: usize| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            usize::try_from(state % u64::try_from(n.max(1)).unwrap()).unwrap()
-        };
-        seeds.iter().for_each(|seed| then(seed));
-        for round in 0..rounds {
-            let mut bytes = seeds[round % seeds.len()].to_vec();
-            for _ in 0..=random(4) {
-                let at = random(bytes.len());
-                match random(5) {
-                    0 => bytes.insert(at, u8::try_from(random(256)).unwrap()),
-                    1 if !bytes.is_empty() => bytes[at] ^= 1 << random(8),
-                    2 => bytes.truncate(at.max(1)),
-                    3 => {
-                        let piece: Vec<u8> = bytes[at..].iter().copied().take(1 + random(60)).collect();
-                        let to = random(bytes.len());
-                        bytes.splice(to..to, piece);
-                    }
-                    _ => {
-                        let other = seeds[random(seeds.len())];
-                        let from = random(other.len());
-                        let piece = other[from..].iter().copied().take(1 + random(60));
-                        let end = (at + random(60)).min(bytes.len());
-                        bytes.splice(at..end, piece.collect::<Vec<_>>());
-                    }
-                }
-            }
-            then(&bytes);
-        }
-    }
+    /// Longest piece of a mutation.
+    const PIECE: usize = 60;
 
     #[test]
     fn hosts_of_any_bytes_have_one_spelling() {
@@ -163,7 +132,7 @@ mod tests {
             include_bytes!("../../../fuzz/corpus/host/star"),
             include_bytes!("../../../fuzz/corpus/host/url"),
         ];
-        mutated(&seeds, 30_000, host);
+        mutated(&seeds, 30_000, PIECE, host);
     }
 
     #[test]
@@ -174,7 +143,7 @@ mod tests {
             include_bytes!("../../../fuzz/corpus/head/response"),
             include_bytes!("../../../fuzz/corpus/head/chunks"),
         ];
-        mutated(&seeds, 20_000, head);
+        mutated(&seeds, 20_000, PIECE, head);
     }
 
     #[test]
@@ -184,7 +153,7 @@ mod tests {
             include_bytes!("../../../fuzz/corpus/hello/pieces"),
             include_bytes!("../../../fuzz/corpus/hello/again"),
         ];
-        mutated(&seeds, 20_000, hello);
+        mutated(&seeds, 20_000, PIECE, hello);
     }
 
     #[test]
@@ -194,6 +163,6 @@ mod tests {
             include_bytes!("../../../fuzz/corpus/socks/v4"),
             include_bytes!("../../../fuzz/corpus/socks/v6"),
         ];
-        mutated(&seeds, 30_000, socks);
+        mutated(&seeds, 30_000, PIECE, socks);
     }
 }

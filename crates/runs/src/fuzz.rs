@@ -96,43 +96,12 @@ fn applied(old: &[u8], patch: &[u8]) -> Option<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
+    use testkit::mutated;
+
     use super::*;
 
-    /// Calls `then` with each seed and with so many seeded mutations.
-    fn mutated(seeds: &[&[u8]], rounds: usize, then: impl Fn(&[u8])) {
-        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
-        let mut random = move |n: usize| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            usize::try_from(state % u64::try_from(n.max(1)).unwrap()).unwrap()
-        };
-        seeds.iter().for_each(|seed| then(seed));
-        for round in 0..rounds {
-            let mut bytes = seeds[round % seeds.len()].to_vec();
-            for _ in 0..=random(4) {
-                let at = random(bytes.len());
-                match random(5) {
-                    0 => bytes.insert(at, u8::try_from(random(256)).unwrap()),
-                    1 if !bytes.is_empty() => bytes[at] ^= 1 << random(8),
-                    2 => bytes.truncate(at.max(1)),
-                    3 => {
-                        let piece: Vec<u8> = bytes[at..].iter().copied().take(1 + random(600)).collect();
-                        let to = random(bytes.len());
-                        bytes.splice(to..to, piece);
-                    }
-                    _ => {
-                        let other = seeds[random(seeds.len())];
-                        let from = random(other.len());
-                        let piece = other[from..].iter().copied().take(1 + random(600));
-                        let end = (at + random(600)).min(bytes.len());
-                        bytes.splice(at..end, piece.collect::<Vec<_>>());
-                    }
-                }
-            }
-            then(&bytes);
-        }
-    }
+    /// Longest piece of a mutation.
+    const PIECE: usize = 600;
 
     #[test]
     fn archives_of_any_bytes_touch_nothing_outside() {
@@ -143,7 +112,7 @@ mod tests {
             include_bytes!("../../../fuzz/corpus/archive/a.zip"),
             include_bytes!("../../../fuzz/corpus/archive/stream.zip"),
         ];
-        mutated(&seeds, 1500, |bytes| archive(bytes, tempfile::tempdir().unwrap().path()));
+        mutated(&seeds, 1500, PIECE, |bytes| archive(bytes, tempfile::tempdir().unwrap().path()));
     }
 
     /// What ordinary programs write is read.
@@ -176,7 +145,7 @@ mod tests {
             b"@@ -1 +1 @@\n-a\n+b\n\\ no\n\xff--- a\n+++ b\n@@\n",
             b"\n\n\n\n\n\n\n\n\n\n\n\n\xff\n\n\n",
         ];
-        mutated(&seeds, 20_000, patch);
+        mutated(&seeds, 20_000, PIECE, patch);
     }
 
     #[test]
@@ -188,6 +157,6 @@ mod tests {
             include_bytes!("../../../fuzz/corpus/path/index"),
             include_bytes!("../../../fuzz/corpus/path/index4"),
         ];
-        mutated(&seeds, 20_000, path);
+        mutated(&seeds, 20_000, PIECE, path);
     }
 }

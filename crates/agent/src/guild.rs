@@ -1,17 +1,18 @@
 //! Reads a Guild folder: every byte beneath it, none through a link.
 
+mod others;
 mod own_tool;
 mod prompt_diff;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use policy::narrower::{Capability, GuildFiles, PromptText, ToolFiles};
+use policy::narrower::{Capability, GuildFiles, PromptText, Severity, ToolFiles, inspect};
 use policy::{Code, Deployment, Fault, Faults, Guild, RoleName};
 use sha2::{Digest, Sha256};
 
 pub use own_tool::OwnTool;
-pub use prompt_diff::prompt_diff;
+pub use prompt_diff::{prompt_diff, prompt_diffs};
 
 /// Bytes that `guild.toml` may have.
 const MAX_MANIFEST: u64 = 1 << 20;
@@ -19,6 +20,8 @@ const MAX_MANIFEST: u64 = 1 << 20;
 const MAX_TEXT: u64 = 64 * 1024;
 /// Bytes that all prompts of a Guild may have together, and all manifests of its tools: the executor holds them.
 const MAX_TEXTS: u64 = 4 << 20;
+/// Findings that a refusal names.
+const MOST_TOLD: usize = 3;
 /// The manifest's name.
 const MANIFEST: &str = "guild.toml";
 
@@ -35,6 +38,9 @@ pub struct LoadedGuild {
     pub tools: BTreeMap<String, OwnTool>,
     /// SHA-256 over the manifest, the prompts, the tools' manifests and modules, with their names.
     pub digest: String,
+    /// What else lies in the folder, where somebody has asked ([`load_all`]): paths as they may be shown, with the
+    /// digest of each.
+    pub others: BTreeMap<String, String>,
 }
 
 /// Reads the Guild in `dir`.
@@ -42,6 +48,14 @@ pub struct LoadedGuild {
 /// # Errors
 /// Every fault of the manifest, or every prompt that cannot be read; files are named as the caller named `dir`.
 pub fn load(dir: &Path) -> Result<LoadedGuild, Faults> {
+    let mut tools = BTreeMap::new();
+    let mut loaded = read_folder(dir, &mut |name, tool| drop(tools.insert(name.to_owned(), tool)))?;
+    loaded.tools = tools;
+    Ok(loaded)
+}
+
+/// A Guild whose tools are handed over one by one.
+fn read_folder(dir: &Path, took: &mut dyn FnMut(&str, OwnTool)) -> Result<LoadedGuild, Faults> {
     let file = dir.join(MANIFEST).display().to_string();
     let manifest = match read(dir, MANIFEST, MAX_MANIFEST, &file, "") {
         Ok(text) => text,
@@ -70,7 +84,6 @@ pub fn load(dir: &Path) -> Result<LoadedGuild, Faults> {
             Err(fault) => found.push(*fault),
         }
     }
-    let mut tools = BTreeMap::new();
     let mut left = own_tool::Room { manifests: MAX_TEXTS, modules: own_tool::MAX_MODULES };
     for (name, written) in &guild.tools {
         match own_tool::read(dir, name, written, &left) {
@@ -79,13 +92,48 @@ pub fn load(dir: &Path) -> Result<LoadedGuild, Faults> {
                 left.modules = left.modules.saturating_sub(tool.module.bytes().len() as u64);
                 feed(written.manifest.as_str(), text.as_bytes());
                 feed(written.module.as_str(), tool.module.bytes());
-                tools.insert(name.clone(), tool);
+                took(name, tool);
             }
             Err(fault) => found.push(*fault),
         }
     }
     let digest = digest.finalize().iter().map(|b| format!("{b:02x}")).collect();
-    Faults::or(found, LoadedGuild { guild, text: manifest, prompts, tools, digest })
+    let (tools, others) = (BTreeMap::new(), BTreeMap::new());
+    Faults::or(found, LoadedGuild { guild, text: manifest, prompts, tools, digest, others })
+}
+
+/// The same with what lies beside it and nothing names, for who judges the folder as a whole.
+///
+/// # Errors
+/// As [`load`], and where more lies there than is looked at.
+pub fn load_all(dir: &Path) -> Result<LoadedGuild, Faults> {
+    let mut loaded = load(dir)?;
+    loaded.others = beside(dir, &loaded.guild)?;
+    Ok(loaded)
+}
+
+/// The same for who compares two of them: no module is held longer than it takes to see what it is, and no tool is in
+/// what comes back, but all of them are in the files.
+///
+/// # Errors
+/// As [`load_all`].
+pub fn load_to_compare(dir: &Path) -> Result<(LoadedGuild, GuildFiles), Faults> {
+    let mut tools = BTreeMap::new();
+    let mut loaded = read_folder(dir, &mut |name, tool| drop(tools.insert(name.to_owned(), tool.files())))?;
+    loaded.others = beside(dir, &loaded.guild)?;
+    let files = GuildFiles { tools, ..loaded.files() };
+    Ok((loaded, files))
+}
+
+/// What lies there and nothing names.
+fn beside(dir: &Path, guild: &Guild) -> Result<BTreeMap<String, String>, Faults> {
+    let Guild { name: _, entry: _, roles, tools, timeout: _, limits: _, network: _ } = guild;
+    let of_tools = tools.values().flat_map(|tool| [tool.manifest.as_str(), tool.module.as_str()]);
+    let known = roles.values().map(|role| role.prompt.as_str()).chain(of_tools).chain([MANIFEST]);
+    others::others(dir, &known.collect()).map_err(|e| {
+        let message = format!("cannot look through the folder: {e}");
+        only(fault_of(&dir.display().to_string(), "", Code::Unreadable, message, None))
+    })
 }
 
 impl LoadedGuild {
@@ -94,31 +142,49 @@ impl LoadedGuild {
         Capability::of(deployment, &self.guild, &self.files())
     }
 
+    /// What no word of the operator's lets pass, a key in one of its texts above all: such a Guild is neither run nor
+    /// kept. What the key is stays untold.
+    ///
+    /// # Errors
+    /// A sentence with the places, which repeats nothing of what was found.
+    pub fn passes(&self, deployment: &Deployment) -> Result<(), String> {
+        let found = inspect(&self.capability(deployment)).into_iter();
+        let never: Vec<_> =
+            found.filter(|f| f.severity == Severity::Wider && !f.code.is_waivable()).collect();
+        let Some(first) = never.first() else { return Ok(()) };
+        let told = never.iter().take(MOST_TOLD).map(|f| format!("{} at {}", f.code, f.place));
+        let told = told.collect::<Vec<_>>().join(", ");
+        let more = match never.len().saturating_sub(MOST_TOLD) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        Err(format!("the Guild is refused: {told}{more}: {}; {}", first.rule, first.remedy))
+    }
+
     /// Its texts and the digests of its files, as the gate takes them.
     pub fn files(&self) -> GuildFiles {
         let prompt = |text: &String| PromptText {
             text: text.clone(),
             digest: runs::sha256(text.as_bytes()),
-            hidden: has_hidden(text),
-        };
-        let tool = |tool: &OwnTool| ToolFiles {
-            description: tool.description.clone(),
-            schema: tool.schema.clone(),
-            module: runs::sha256(tool.module.bytes()),
-            hidden: has_hidden(&tool.description) || has_hidden(&tool.schema.to_string()),
+            hidden: runs::hides(text),
         };
         GuildFiles {
             prompts: self.prompts.iter().map(|(role, text)| (role.clone(), prompt(text))).collect(),
-            tools: self.tools.iter().map(|(name, read)| (name.clone(), tool(read))).collect(),
+            tools: self.tools.iter().map(|(name, read)| (name.clone(), read.files())).collect(),
+            others: self.others.clone(),
         }
     }
 }
 
-/// Whether a person who looks at a text does not see all of it.
-fn has_hidden(text: &str) -> bool {
-    // Ends of lines of another system hide nothing.
-    let text = text.replace("\r\n", "\n");
-    runs::marked(text.as_bytes()) != text
+impl OwnTool {
+    fn files(&self) -> ToolFiles {
+        ToolFiles {
+            description: self.description.clone(),
+            schema: self.schema.clone(),
+            module: runs::sha256(self.module.bytes()),
+            hidden: runs::hides(&self.description) || runs::hides(&self.schema.to_string()),
+        }
+    }
 }
 
 fn read(dir: &Path, rel: &str, most: u64, file: &str, key: &str) -> Result<String, Box<Fault>> {

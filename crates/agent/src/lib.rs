@@ -32,7 +32,7 @@ mod turn;
 pub use action::action_schema;
 pub use bench::{BenchError, Workbench};
 pub use drive::{Drive, drive, go_on, rehearse};
-pub use guild::{LoadedGuild, OwnTool, load, prompt_diff};
+pub use guild::{LoadedGuild, OwnTool, load, load_all, load_to_compare, prompt_diff, prompt_diffs};
 pub use model::client::{Client, Exchange, Timing};
 pub use model::probe::{Finding, ModelProbe, ProbeError, ServerKind, probe};
 pub use model::wire::{Answer, Arguments, Finish, RawCall, Usage};

@@ -1,5 +1,6 @@
 //! The command line, exactly as typed.
 
+use std::ffi::OsStr;
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand, ValueEnum};
@@ -13,6 +14,32 @@ const CODES: &str = "Exit codes: 0 done; 1 the work failed (exec: the guest's ow
 pub(crate) struct Args {
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+/// The one command that other programs call in a loop. All the others need not be made first to read it.
+#[derive(Debug, Parser)]
+#[command(name = "oubliette")]
+struct Only {
+    #[command(subcommand)]
+    command: OnlyExec,
+}
+
+#[derive(Debug, Subcommand)]
+enum OnlyExec {
+    Exec(Exec),
+}
+
+impl Args {
+    /// What was typed; `first` is the first word of it.
+    pub(crate) fn typed(first: Option<&OsStr>) -> Result<Args, clap::Error> {
+        if first == Some(OsStr::new("exec"))
+            && let Ok(Only { command: OnlyExec::Exec(exec) }) = Only::try_parse()
+        {
+            return Ok(Args { command: Command::Exec(exec) });
+        }
+        // Also what is wrong with it, and what help it wants: in the words of the whole.
+        Args::try_parse()
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -240,6 +267,9 @@ pub(crate) enum Foundry {
     Gate {
         /// The branch, by its name in `foundry/branches` of the folder of records.
         branch: foundry::BranchId,
+        /// Seconds that the attacks may take; a branch on which they take longer is refused.
+        #[arg(long, value_name = "SECONDS", default_value_t = 1200, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+        within: u64,
         #[command(flatten)]
         terms: FoundryTerms,
     },
@@ -252,6 +282,9 @@ pub(crate) enum Foundry {
     },
     /// Go back to the baseline before the present one.
     Rollback {
+        /// Also where it may do more than the present one.
+        #[arg(long)]
+        wider: bool,
         #[command(flatten)]
         terms: FoundryTerms,
     },

@@ -9,7 +9,7 @@ use crate::args::{Deploy, FloorName, SurroundingsName, TierName};
 use crate::exit::usage;
 
 /// The file that is read where none is named.
-const FILE: &str = "oubliette.toml";
+pub(crate) const FILE: &str = "oubliette.toml";
 /// Bytes a deployment may have.
 const MAX_BYTES: u64 = 1 << 20;
 
@@ -18,6 +18,8 @@ pub(crate) struct Deployed {
     pub(crate) deployment: Deployment,
     /// The text of the file, for its digest; empty for the built-in defaults.
     pub(crate) text: String,
+    /// That file; none for the built-in defaults.
+    pub(crate) file: Option<PathBuf>,
     /// The folder of all runs.
     pub(crate) store: PathBuf,
 }
@@ -56,11 +58,9 @@ pub(crate) fn load(deploy: &Deploy) -> anyhow::Result<Deployed> {
 
 /// Reads the file only.
 pub(crate) fn read(config: Option<&Path>, data: Option<&Path>) -> anyhow::Result<Deployed> {
-    let (text, beside) = match config {
-        Some(file) => (text_of("the deployment", file)?, file.parent().map(Path::to_path_buf)),
-        None if Path::new(FILE).exists() => (text_of("the deployment", Path::new(FILE))?, None),
-        None => (String::new(), None),
-    };
+    let file = config.or(Path::new(FILE).exists().then_some(Path::new(FILE))).map(Path::to_path_buf);
+    let text = file.as_ref().map_or(Ok(String::new()), |file| text_of("the deployment", file))?;
+    let beside = config.and_then(Path::parent).map(Path::to_path_buf);
     let name = config.map_or_else(|| FILE.to_owned(), |file| file.display().to_string());
     let deployment = if text.is_empty() { Deployment::default() } else { Deployment::parse(&name, &text)? };
     let dir = match data {
@@ -68,7 +68,7 @@ pub(crate) fn read(config: Option<&Path>, data: Option<&Path>) -> anyhow::Result
         // A relative folder is beside the file that names it.
         None => beside.unwrap_or_default().join(&deployment.records.dir),
     };
-    Ok(Deployed { deployment, text, store: dir.join("runs") })
+    Ok(Deployed { deployment, text, file, store: dir.join("runs") })
 }
 
 /// The text of an operator's file; `what` names it in messages.

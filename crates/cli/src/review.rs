@@ -4,39 +4,77 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::SystemTime;
 
-use policy::narrower::{Code, Review, Reviewed, RolePowers, Severity};
+use policy::narrower::{Code, Finding, Review, Reviewed, RolePowers, Severity};
 use policy::{Date, Faults, Waivers};
+use serde::Serialize;
 use serde_json::json;
 
 use crate::args::Reported;
 use crate::deploy::Deployed;
-use crate::exit::{Exit, usage};
-use crate::{render, sarif};
+use crate::exit::Exit;
+use crate::proposal::Proposal;
+use crate::{diff_lines, render, sarif};
 
-/// Lines of one prompt's difference that are shown; `--json` has all of them.
-const MOST_LINES: usize = 60;
 /// Names of one list.
 const MOST_NAMES: usize = 30;
 /// Characters of one line.
 const MOST_LINE: usize = 200;
 
-/// The waivers that hold today. A file inside the Guild that is judged is nobody's word but its own.
-pub(crate) fn waivers(report: &Reported, deployed: &Deployed, guild: &Path) -> anyhow::Result<Waivers> {
+/// Whose word a judgement goes by: none is the built-in deployment, or no waiver.
+#[derive(Debug, Serialize)]
+pub(crate) struct JudgedBy {
+    pub(crate) deployment: Option<String>,
+    /// The old Guild's, where it has one of its own.
+    pub(crate) old_deployment: Option<String>,
+    pub(crate) waivers: Option<String>,
+}
+
+impl JudgedBy {
+    pub(crate) fn line(&self) {
+        let of = |file: &Option<String>| match file {
+            Some(file) => render::one_line(file, MOST_LINE),
+            None => "built in".to_owned(),
+        };
+        let old =
+            self.old_deployment.as_ref().map(|_| format!(", of the old one {}", of(&self.old_deployment)));
+        let waivers = self.waivers.as_ref().map_or("none".to_owned(), |_| of(&self.waivers));
+        let old = old.unwrap_or_default();
+        render::line(&format!(
+            "  judged by the deployment: {}{old}; waivers: {waivers}",
+            of(&self.deployment)
+        ));
+    }
+}
+
+/// A file's name in a report.
+pub(crate) fn name(file: &Path) -> String {
+    file.display().to_string()
+}
+
+/// The waivers that hold today, and their file. A file inside the Guild that is judged is nobody's word but its own, and
+/// so is one that came along with it.
+pub(crate) fn waivers(
+    report: &Reported,
+    deployed: &Deployed,
+    guild: &Path,
+    before: Option<&Path>,
+) -> anyhow::Result<(Waivers, Option<PathBuf>)> {
+    let proposal = Proposal::of(guild, "the Guild that it is to judge");
     let beside = deployed.store.parent().map(|data| data.join("foundry/foundry.toml"));
     let file: PathBuf = match (&report.waivers, beside) {
         (Some(file), _) => file.clone(),
-        (None, Some(file)) if file.exists() => file,
-        (None, _) => return Ok(Waivers::default()),
+        (None, Some(file)) if file.exists() => {
+            match before {
+                Some(before) => proposal.brought_not(&file, before, "--waivers")?,
+                None => proposal.found_not(Some(&file), "--waivers")?,
+            }
+            file
+        }
+        (None, _) => return Ok((Waivers::default(), None)),
     };
-    let inside = || Some(file.canonicalize().ok()?.starts_with(guild.canonicalize().ok()?));
-    if inside() == Some(true) {
-        let name = file.display();
-        return Err(usage(format!(
-            "{name} lies inside the Guild that it is to judge: waivers are the operator's"
-        )));
-    }
+    proposal.has_not_waivers(&file)?;
     let text = crate::deploy::text_of("the waivers", &file)?;
-    Ok(Waivers::parse(&file.display().to_string(), &text, today())?)
+    Ok((Waivers::parse(&name(&file), &text, today())?, Some(file)))
 }
 
 /// Today, in UTC.
@@ -61,7 +99,7 @@ pub(crate) fn unsound(e: anyhow::Error, report: &Reported) -> anyhow::Result<Exi
 }
 
 /// The first line: what came out.
-pub(crate) fn verdict(old: &Path, new: &Path, review: &Review) {
+pub(crate) fn verdict(old: &Path, new: &Path, review: &Review, by: &JudgedBy) {
     let wider = review.findings.iter().filter(|f| f.finding.severity == Severity::Wider);
     let (waived, stands): (Vec<&Reviewed>, Vec<&Reviewed>) = wider.partition(|f| f.waived.is_some());
     let word = match (stands.len(), waived.len()) {
@@ -71,6 +109,7 @@ pub(crate) fn verdict(old: &Path, new: &Path, review: &Review) {
         (stands, waived) => format!("refused, wider in {stands}, and in {waived} waived"),
     };
     render::line(&format!("{} -> {}: {word}", old.display(), new.display()));
+    by.line();
 }
 
 /// Roles that are different: tools that came and went, what was and is reached.
@@ -116,9 +155,10 @@ pub(crate) fn findings(review: &Review, diff: &dyn Fn(&str) -> Option<String>) {
             render::line(&format!("\n{head}"));
         }
         last = Some(head);
-        let lines = if finding.code == Code::Prompt { diff(&finding.place) } else { None };
+        let lines = lines(finding, diff);
         // Digests say nothing to a reader who has the lines.
-        let change = match (&lines, finding.was.is_empty(), finding.now.is_empty()) {
+        let said = lines.as_ref().filter(|_| finding.code != Code::RoleRemoved);
+        let change = match (said, finding.was.is_empty(), finding.now.is_empty()) {
             (Some(_), _, _) | (None, true, true) => String::new(),
             (None, true, false) => format!(": {}", render::one_line(&finding.now, MOST_LINE)),
             (None, false, true) => format!(": was {}", render::one_line(&finding.was, MOST_LINE)),
@@ -139,12 +179,8 @@ pub(crate) fn findings(review: &Review, diff: &dyn Fn(&str) -> Option<String>) {
                 None => render::line(&format!("    to pass  {}", finding.remedy)),
             }
         }
-        for line in lines.iter().flat_map(|lines| lines.lines()).take(MOST_LINES) {
-            render::line(&format!("    {}", cut(line)));
-        }
-        let more = lines.iter().flat_map(|lines| lines.lines()).count().saturating_sub(MOST_LINES);
-        if more > 0 {
-            render::line(&format!("    {more} more lines"));
+        for line in lines.into_iter().flatten() {
+            render::line(&format!("    {line}"));
         }
     }
     for waiver in &review.unused {
@@ -167,10 +203,16 @@ pub(crate) fn reached(names: &[String], more: usize) -> String {
     }
 }
 
-/// A line as it is, but not without end.
-fn cut(line: &str) -> String {
-    if line.chars().count() <= MOST_LINE {
-        return line.to_owned();
+/// What is different, where one line has no room for it: of a prompt its difference, of other texts both.
+fn lines(finding: &Finding, diff: &dyn Fn(&str) -> Option<String>) -> Option<Vec<String>> {
+    let Finding { code, place, was, now, .. } = finding;
+    let diff = if matches!(code, Code::Prompt | Code::RoleRemoved) { diff(place) } else { None };
+    if let Some(diff) = diff {
+        return Some(diff_lines::lines(&diff));
     }
-    line.chars().take(MOST_LINE - 1).chain(['…']).collect()
+    let is_long = |text: &str| text.chars().count() > MOST_LINE;
+    (*code == Code::Description || is_long(was) || is_long(now)).then(|| {
+        let seen = |text: &str| runs::marked(text.as_bytes());
+        diff_lines::exchanged(&seen(was), &seen(now))
+    })
 }

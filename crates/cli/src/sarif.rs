@@ -7,12 +7,25 @@ use policy::narrower::{Code, Finding, Review, Severity};
 use policy::{Fault, Faults, Place, Places};
 use serde_json::{Value, json};
 
+use crate::command::guild_diff::of_place;
+use crate::review::JudgedBy;
+
 /// The schema that readers of the form look for.
 const SCHEMA: &str =
     "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json";
 
-/// A review as a log of one run: what is waived is there, and suppressed. `text` is that of the Guild's file.
-pub(crate) fn of(review: &Review, guild: &Path, text: &str, config: Option<&Path>) -> Value {
+/// Bytes of a difference in a result's properties.
+const MOST_DIFF: usize = 64 << 10;
+
+/// A review as a log of one run: what is waived is there, and suppressed. `text` is that of the Guild's file, `prompts`
+/// what is different in each of them.
+pub(crate) fn of(
+    review: &Review,
+    by: &JudgedBy,
+    (guild, text): (&Path, &str),
+    config: Option<&Path>,
+    prompts: &BTreeMap<String, String>,
+) -> Value {
     let places = Places::of(text);
     let used: Vec<Code> = Code::ALL
         .into_iter()
@@ -41,13 +54,34 @@ pub(crate) fn of(review: &Review, guild: &Path, text: &str, config: Option<&Path
             "locations": [location(&uri(&file), at, &finding.place)],
             "properties": { "place": finding.place, "severity": finding.severity, "was": finding.was, "now": finding.now },
         });
+        let of_prompt = matches!(finding.code, Code::Prompt | Code::RoleRemoved);
+        if let Some(diff) = of_place(prompts, &finding.place).filter(|_| of_prompt) {
+            result["properties"]["diff"] = bounded(diff).into();
+        }
         if let Some(waived) = &reviewed.waived {
             let why = format!("until {}: {}", waived.expires, waived.reason);
             result["suppressions"] = json!([{ "kind": "external", "justification": why }]);
         }
         result
     });
-    log(rules.collect(), results.collect())
+    let mut log = log(rules.collect(), results.collect());
+    log["runs"][0]["properties"] = json!({
+        "judged_by": by,
+        "refused": review.refused,
+        "roles": review.roles,
+        "more_roles": review.more_roles,
+        "unused_waivers": review.unused,
+    });
+    log
+}
+
+/// A difference as far as readers of the form take it; the other forms have all of it.
+fn bounded(diff: &str) -> String {
+    let shown = diff.get(..diff.floor_char_boundary(MOST_DIFF)).unwrap_or(diff);
+    match diff.len() - shown.len() {
+        0 => diff.to_owned(),
+        more => format!("{shown}\n~ {more} bytes more; the text and `--json` have all of it\n"),
+    }
 }
 
 /// Faults of a file that is not sound.
@@ -67,7 +101,7 @@ pub(crate) fn of_faults(faults: &Faults) -> Value {
             "ruleId": code.as_str(),
             "ruleIndex": ids.iter().position(|id| *id == code.as_str()),
             "level": "error",
-            "message": { "text": format!("{key}: {message}{help}") },
+            "message": { "text": plain(&format!("{key}: {message}{help}")) },
             "locations": [location(&uri(Path::new(file)), *place, key)],
         })
     });
@@ -111,7 +145,23 @@ fn message(finding: &Finding) -> String {
         (false, false) => format!(" ({was} -> {now})"),
     };
     let remedy = if remedy.is_empty() { String::new() } else { format!(" To pass: {remedy}.") };
-    format!("{place}{change}: {rule}.{remedy}")
+    plain(&format!("{place}{change}: {rule}.{remedy}"))
+}
+
+/// A message that is text and nothing else. In one, brackets are a link to wherever its author says and braces a place
+/// to be filled; readers that take it for Markdown have more such signs. Everything that begins one is escaped, and what
+/// nobody would see stands as a mark.
+fn plain(text: &str) -> String {
+    let mut out = String::new();
+    for c in runs::marked(text.as_bytes()).chars() {
+        match c {
+            '{' | '}' => out.extend([c, c]),
+            '\\' | '[' | ']' | '`' | '*' | '<' | '!' => out.extend(['\\', c]),
+            c => out.push(c),
+        }
+    }
+    // An address becomes a link where it stands.
+    out.replace("://", ":\\//")
 }
 
 fn level(severity: Severity) -> &'static str {
@@ -135,4 +185,29 @@ fn uri(path: &Path) -> String {
         }
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_difference_is_cut_and_that_is_said() {
+        let long = "é".repeat(MOST_DIFF);
+        let told = bounded(&long);
+        assert!(
+            told.len() < MOST_DIFF + 100 && told.contains(&format!("~ {MOST_DIFF} bytes more")),
+            "{}",
+            told.len()
+        );
+        assert_eq!(bounded("-a\n+b\n"), "-a\n+b\n");
+    }
+
+    #[test]
+    fn a_message_holds_no_link_no_picture_and_no_place_to_fill() {
+        let text = "[click](https://evil.example) ![x](y) {0} `a` <b> \\ \u{202e}";
+        let told = plain(text);
+        assert_eq!(told, r"\[click\](https:\//evil.example) \!\[x\](y) {{0}} \`a\` \<b> \\ \<U+202E>");
+        assert_eq!(plain("roles.coder.tools.write_file: a rule."), "roles.coder.tools.write_file: a rule.");
+    }
 }

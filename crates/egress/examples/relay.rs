@@ -186,7 +186,14 @@ fn listen(port: u16, serve: impl Fn(TcpStream) + Send + Sync + 'static) -> io::R
 fn way_out(origin: SocketAddr) -> Done<SocketAddr> {
     let rules = ["api.example.com:80", "203.0.113.7:80"];
     let granted = rules.into_iter().map(|rule| Ok(Granted::new(HostRule::parse(rule)?.into(), |_| None)?));
-    let caps = Caps { down: u64::MAX, up: u64::MAX, connections: u64::MAX, events: 0, ..Caps::default() };
+    let caps = Caps {
+        down: u64::MAX,
+        up: u64::MAX,
+        connections: u64::MAX,
+        events: u64::MAX >> 1,
+        event_bytes: u64::MAX >> 1,
+        ..Caps::default()
+    };
     let terms = Terms {
         granted: granted.collect::<Done<_>>()?,
         caps,

@@ -4,6 +4,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use policy::Traffic;
 use tokio::time::Instant;
 
 /// The bounds of one [`crate::Egress`].
@@ -33,22 +34,33 @@ pub struct Caps {
     /// Events of the guest that are told over the whole run, and as many of `fetch`: a connection for which there is no
     /// room in the record is not let in. Nothing passes untold.
     pub events: u64,
+    /// Bytes of these events over the whole run, and as many of `fetch`; it counts as `events` does.
+    pub event_bytes: u64,
 }
 
 impl Default for Caps {
     fn default() -> Self {
+        Caps::from(&Traffic::default())
+    }
+}
+
+/// What an operator can say; the rest is as it is.
+impl From<&Traffic> for Caps {
+    fn from(traffic: &Traffic) -> Self {
+        let Traffic { open, connections, up, down, rate, idle, lifetime } = traffic;
         Caps {
-            open: 256,
-            connections: 20_000,
-            up: 256 << 20,
-            down: 4 << 30,
-            rate: None,
+            open: usize::try_from(*open).unwrap_or(usize::MAX),
+            connections: (*connections).into(),
+            up: *up,
+            down: *down,
+            rate: *rate,
             head: Duration::from_secs(10),
             connect: Duration::from_secs(10),
-            idle: Duration::from_secs(120),
-            lifetime: Duration::from_secs(15 * 60),
+            idle: *idle,
+            lifetime: *lifetime,
             star_names: 64,
             events: 80_000,
+            event_bytes: 16 << 20,
         }
     }
 }

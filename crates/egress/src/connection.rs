@@ -1,19 +1,23 @@
 //! One connection on its way: what it asked for, what was decided, how much passed.
 
 use std::net::IpAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use policy::{Decision, Target, shown};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use crate::caps::{Direction, Flow};
+use crate::guest::Guest;
 use crate::judge::{Judge, Opened, told};
+use crate::missed::Names;
+use crate::progress::Said;
 use crate::tls::Tls;
-use crate::{Caps, Decided, Dial, Ended, Event, Granted, Refused, Sink, Terms, Way};
+use crate::{Caps, Decided, Dial, Ended, Event, Full, Granted, Refused, Sink, Terms, Way};
 
 /// Addresses of an answer that are tried.
 const TRIED: usize = 4;
@@ -22,6 +26,8 @@ const TRIED: usize = 4;
 const ASIDE: usize = 8;
 /// Events that a connection may come to: its destination, its first bytes, what it carries, its end.
 const EVENTS: u64 = 4;
+/// Bytes that each of these is let in with; no more are counted than it told.
+const EVENT: u64 = 4 << 10;
 /// Connections that were turned away and are told one by one; more of them are told as a number.
 const TURNED_AWAY: u64 = 1000;
 
@@ -37,14 +43,21 @@ pub(crate) struct Inner {
     tools: Lane,
     connections: AtomicU64,
     turned_away: AtomicU64,
+    /// Bytes of all connections, as each counts its own.
+    pub(crate) passed: Passed,
+    pub(crate) said: Mutex<Said>,
+    pub(crate) names: Mutex<Names>,
 }
 
 /// What connections of one kind may take: neither kind can use up the other's.
 struct Lane {
     open: Arc<Semaphore>,
+    places: usize,
     connections: AtomicU64,
     /// Told, or promised to a connection that is open.
     events: AtomicU64,
+    /// Bytes of these.
+    bytes: AtomicU64,
 }
 
 /// One connection. That it ended is told when it is closed, or dropped.
@@ -55,9 +68,12 @@ pub(crate) struct Connection {
     asked: String,
     began: Instant,
     pub(crate) passed: Passed,
-    ended: Option<Ended>,
+    /// Whether its end was told.
+    told: bool,
     /// Events that it may still tell.
     events: u64,
+    /// Bytes that are left of those that it was let in with.
+    bytes: u64,
     lane: fn(&Inner) -> &Lane,
     _permit: OwnedSemaphorePermit,
 }
@@ -82,12 +98,15 @@ impl Inner {
             tools: Lane::new(ASIDE),
             connections: AtomicU64::new(0),
             turned_away: AtomicU64::new(0),
+            passed: Passed::default(),
+            said: Mutex::new(Said::new()),
+            names: Mutex::default(),
             caps,
         }
     }
 
     /// Tells of a connection that was not let in, as long as that is not all there is to tell.
-    fn turn_away(&self, number: u64, way: Way) {
+    fn turn_away(&self, number: u64, way: Way, full: Full) {
         if self.turned_away.fetch_add(1, Ordering::Relaxed) < TURNED_AWAY {
             self.sink.tell(Event::Closed {
                 connection: number,
@@ -96,7 +115,7 @@ impl Inner {
                 up: 0,
                 down: 0,
                 lasted_ms: 0,
-                ended: Ended::TooMany,
+                ended: Ended::TooMany(full),
             });
         }
     }
@@ -104,6 +123,22 @@ impl Inner {
     /// Connections that were turned away, beyond those of which each was told.
     pub(crate) fn untold(&self) -> u64 {
         self.turned_away.load(Ordering::Relaxed).saturating_sub(TURNED_AWAY)
+    }
+
+    pub(crate) fn tell(&self, event: Event) -> bool {
+        self.sink.tell(event)
+    }
+
+    /// Takes room for one event of the guest's that belongs to no connection.
+    pub(crate) fn room_for_one(&self) -> bool {
+        self.guests.room(&self.caps, 1)
+    }
+
+    /// Connections that are there now, and all that were let in.
+    pub(crate) fn counted(&self) -> (u64, u64) {
+        let lanes = [&self.guests, &self.tools];
+        let sum = |of: fn(&Lane) -> u64| lanes.into_iter().map(of).fold(0, u64::saturating_add);
+        (sum(Lane::there), sum(|lane| lane.connections.load(Ordering::Relaxed)))
     }
 }
 
@@ -113,6 +148,10 @@ impl Drop for Inner {
         if connections > 0 {
             self.sink.tell(Event::TurnedAway { connections });
         }
+        let questions = self.unnamed();
+        if questions > 0 {
+            self.sink.tell(Event::Unanswered { questions });
+        }
     }
 }
 
@@ -120,53 +159,121 @@ impl Lane {
     fn new(open: usize) -> Lane {
         Lane {
             open: Arc::new(Semaphore::new(open)),
+            places: open,
             connections: AtomicU64::new(0),
             events: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
         }
     }
 
     /// Room for one more connection, with all that it may come to tell.
-    fn enter(&self, caps: &Caps) -> Option<OwnedSemaphorePermit> {
-        let permit = self.open.clone().try_acquire_owned().ok()?;
-        let more = |most: u64, by: u64| move |so_far: u64| so_far.checked_add(by).filter(|sum| *sum <= most);
-        let ordering = Ordering::Relaxed;
-        self.events.fetch_update(ordering, ordering, more(caps.events, EVENTS)).ok()?;
-        if self.connections.fetch_update(ordering, ordering, more(caps.connections, 1)).is_err() {
-            self.events.fetch_sub(EVENTS, ordering);
-            return None;
+    fn enter(&self, caps: &Caps) -> Result<OwnedSemaphorePermit, Full> {
+        let permit = self.open.clone().try_acquire_owned().map_err(|_| Full::Open)?;
+        if !self.room(caps, EVENTS) {
+            return Err(Full::Record);
         }
-        Some(permit)
+        if !more(&self.bytes, EVENTS * EVENT, caps.event_bytes) {
+            self.events.fetch_sub(EVENTS, Ordering::Relaxed);
+            return Err(Full::Record);
+        }
+        if !more(&self.connections, 1, caps.connections) {
+            self.events.fetch_sub(EVENTS, Ordering::Relaxed);
+            self.bytes.fetch_sub(EVENTS * EVENT, Ordering::Relaxed);
+            return Err(Full::Connections);
+        }
+        Ok(permit)
+    }
+
+    /// Takes room for so many events.
+    fn room(&self, caps: &Caps, events: u64) -> bool {
+        more(&self.events, events, caps.events)
+    }
+
+    fn there(&self) -> u64 {
+        u64::try_from(self.places.saturating_sub(self.open.available_permits())).unwrap_or(u64::MAX)
+    }
+}
+
+/// Adds where that does not pass a bound.
+fn more(count: &AtomicU64, by: u64, most: u64) -> bool {
+    let add = |so_far: u64| so_far.checked_add(by).filter(|sum| *sum <= most);
+    count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_ok()
+}
+
+impl Passed {
+    fn add(&self, direction: Direction, bytes: u64) {
+        let passed = match direction {
+            Direction::Up => &self.up,
+            Direction::Down => &self.down,
+        };
+        passed.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Bytes that have passed either way.
+    pub(crate) fn both(&self) -> (u64, u64) {
+        (self.up.load(Ordering::Relaxed), self.down.load(Ordering::Relaxed))
     }
 }
 
 impl Connection {
     /// Lets a connection in, if there is room for it and for what it will come to.
-    pub(crate) fn admit(inner: &Arc<Inner>, way: Way) -> Option<Connection> {
+    pub(crate) fn admit(inner: &Arc<Inner>, way: Way) -> Result<Connection, Full> {
         let number = inner.connections.fetch_add(1, Ordering::Relaxed);
         let lane: fn(&Inner) -> &Lane = match way {
             Way::Fetch => |inner| &inner.tools,
-            Way::Proxy | Way::Connect | Way::Http | Way::Socks | Way::Transparent => |inner| &inner.guests,
+            Way::Proxy | Way::Connect | Way::Http | Way::Socks | Way::Transparent | Way::Name => {
+                |inner| &inner.guests
+            }
         };
-        let Some(permit) = lane(inner).enter(&inner.caps) else {
-            inner.turn_away(number, way);
-            return None;
-        };
-        Some(Connection {
+        let permit =
+            lane(inner).enter(&inner.caps).inspect_err(|full| inner.turn_away(number, way, *full))?;
+        Ok(Connection {
             inner: inner.clone(),
             number,
             way,
             asked: String::new(),
             began: Instant::now(),
             passed: Passed::default(),
-            ended: None,
+            told: false,
             events: EVENTS,
+            bytes: EVENTS * EVENT,
             lane,
             _permit: permit,
         })
     }
 
     pub(crate) fn close(mut self, ended: Ended) {
-        self.ended = Some(ended);
+        self.ends(ended);
+    }
+
+    /// Tells its end before its last word goes to the guest: who hears that may be gone at once, and its call with it.
+    pub(crate) fn ends(&mut self, ended: Ended) -> Ended {
+        if !std::mem::replace(&mut self.told, true) {
+            let (up, down) = self.passed.both();
+            let closed = Event::Closed {
+                connection: self.number,
+                way: self.way,
+                asked: std::mem::take(&mut self.asked),
+                up,
+                down,
+                lasted_ms: u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX),
+                ended: ended.clone(),
+            };
+            self.tell(closed);
+        }
+        ended
+    }
+
+    /// Its last word to the guest, that the server is gone.
+    pub(crate) async fn server_gone<S: AsyncRead + AsyncWrite + Unpin + Send>(
+        &mut self,
+        guest: &mut Guest<S>,
+        why: String,
+        word: &[u8],
+    ) -> Ended {
+        let ended = self.ends(Ended::ServerGone(why));
+        guest.farewell(word).await;
+        ended
     }
 
     /// By when a head must be complete that begins now.
@@ -181,7 +288,7 @@ impl Connection {
         match decided {
             Ok(opened) => {
                 let addresses = opened.addresses.iter().map(|pinned| pinned.address().ip()).collect();
-                if !self.decided(Decision::allow("egress"), Some(&opened.granted), addresses) {
+                if !self.decided(Decision::allow("egress"), Some(&opened.granted), (addresses, 0)) {
                     let reason = "what is decided cannot be written down, so nothing is allowed".to_owned();
                     return Err(Refused::new("egress-record", reason));
                 }
@@ -189,7 +296,8 @@ impl Connection {
             }
             Err(denied) => {
                 let decision = Decision::refuse(denied.refused.rule, denied.refused.reason.clone());
-                self.decided(decision, denied.granted.as_deref(), denied.addresses);
+                let addresses = (denied.addresses, denied.more_addresses);
+                self.decided(decision, denied.granted.as_deref(), addresses);
                 Err(denied.refused)
             }
         }
@@ -200,7 +308,7 @@ impl Connection {
         if self.asked.is_empty() {
             self.asked = shown(asked); // It is told as what was asked, not in words of ours.
         }
-        self.decided(Decision::refuse(refused.rule, refused.reason), None, Vec::new());
+        self.decided(Decision::refuse(refused.rule, refused.reason), None, (Vec::new(), 0));
         Ended::Refused
     }
 
@@ -214,23 +322,41 @@ impl Connection {
         self.asked = target.to_string();
     }
 
-    /// Tells one event of those that it was let in with; the last is for its end.
-    fn decided(&mut self, decision: Decision, granted: Option<&Granted>, addresses: Vec<IpAddr>) -> bool {
+    /// Tells one event of those that it was let in with; the last is for its end. Beside the addresses, how many more
+    /// there were.
+    fn decided(
+        &mut self,
+        decision: Decision,
+        granted: Option<&Granted>,
+        (addresses, more_addresses): (Vec<IpAddr>, usize),
+    ) -> bool {
         if self.events < 2 {
             return false;
         }
         self.events -= 1;
         let rule = granted.map(|granted| granted.destination().rule().to_string());
         let header = granted.and_then(Granted::header).map(|(name, _)| name.to_owned());
-        self.inner.sink.tell(Event::Decided(Decided {
-            connection: self.number,
+        self.tell(Event::Decided(Decided {
+            connection: Some(self.number),
             way: self.way,
             asked: self.asked.clone(),
             decision,
             rule,
             addresses,
+            more_addresses,
             header,
         }))
+    }
+
+    /// Tells, and counts its bytes; what is longer than was thought is counted beyond.
+    fn tell(&mut self, event: Event) -> bool {
+        let bytes = event.bytes();
+        let beyond = bytes.saturating_sub(self.bytes);
+        self.bytes = self.bytes.saturating_sub(bytes);
+        if beyond > 0 {
+            (self.lane)(&self.inner).bytes.fetch_add(beyond, Ordering::Relaxed);
+        }
+        self.inner.sink.tell(event)
     }
 
     /// Connects to the first of the pinned addresses that answers.
@@ -256,17 +382,10 @@ impl Connection {
             });
         }
         self.inner.flow.pace(direction, bytes).await;
-        let passed = match direction {
-            Direction::Up => &self.passed.up,
-            Direction::Down => &self.passed.down,
-        };
-        passed.fetch_add(u64::try_from(bytes).unwrap_or(u64::MAX), Ordering::Relaxed);
+        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        self.passed.add(direction, bytes);
+        self.inner.passed.add(direction, bytes);
         Ok(())
-    }
-
-    /// Bytes that have passed either way.
-    pub(crate) fn bytes(&self) -> (u64, u64) {
-        (self.passed.up.load(Ordering::Relaxed), self.passed.down.load(Ordering::Relaxed))
     }
 
     /// For how long nothing may pass.
@@ -277,17 +396,9 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        let (up, down) = self.bytes();
         // What it did not need is free again.
         (self.lane)(&self.inner).events.fetch_sub(self.events.saturating_sub(1), Ordering::Relaxed);
-        self.inner.sink.tell(Event::Closed {
-            connection: self.number,
-            way: self.way,
-            asked: std::mem::take(&mut self.asked),
-            up,
-            down,
-            lasted_ms: u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX),
-            ended: self.ended.take().unwrap_or(Ended::Dropped),
-        });
+        self.ends(Ended::Dropped);
+        (self.lane)(&self.inner).bytes.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }

@@ -11,8 +11,8 @@ use crate::guest::Guest;
 use crate::http::{self, Request, Response};
 use crate::inject::{self, Blot};
 use crate::judge::{Opened, cut, told};
-use crate::pump::{Buffer, Pulse};
-use crate::{Ended, Refused, answer, connect};
+use crate::pump::{Buffer, Pulse, waste};
+use crate::{Ended, Refused, answer};
 
 /// Heads before the one that counts.
 const INTERIM: usize = 8;
@@ -39,7 +39,7 @@ pub(crate) async fn exchange<S: AsyncRead + AsyncWrite + Unpin + Send>(
         );
         let refused = Refused::new("egress-method", reason);
         let ended = connection.refuse("", refused.clone());
-        connect::forbidden(guest, &refused).await;
+        answer::forbidden(guest, &refused).await;
         return ended;
     }
     let done = match (opened.granted.header(), &opened.target.host) {
@@ -68,8 +68,8 @@ pub(crate) async fn exchange<S: AsyncRead + AsyncWrite + Unpin + Send>(
         Ok(()) => Ended::Done,
         Err(Failed::Ended(ended)) => ended,
         Err(Failed::Early(why)) => {
-            guest.farewell(&answer::http("502 Bad Gateway", &why)).await;
-            Ended::ServerGone(why)
+            let word = answer::http("502 Bad Gateway", &why);
+            connection.server_gone(guest, why, &word).await
         }
     }
 }
@@ -115,7 +115,9 @@ async fn up<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
     to: &mut W,
     pulse: &Pulse,
 ) -> Result<(), Failed> {
-    send(connection, &head, to, pulse).await?;
+    if !send(connection, &head, to, pulse).await? {
+        match waste(from).await {}
+    }
     let mut buffer = Buffer::new();
     while !request.body.is_done() {
         let read = buffer.fill(from).await.map_err(|_| Failed::Ended(Ended::GuestGone))?;
@@ -124,28 +126,30 @@ async fn up<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
         }
         let taken = request.body.take(read, None);
         let taken = taken.map_err(|bad| Failed::Ended(Ended::Malformed(bad.to_string())))?;
-        send(connection, &read[..taken], to, pulse).await?;
+        if !send(connection, &read[..taken], to, pulse).await? {
+            match waste(from).await {}
+        }
     }
     Ok(())
 }
 
-/// A server that stops listening may still answer: that is waited for.
+/// False where the server takes no more. It may still answer: that is waited for.
 async fn send<W: AsyncWrite + Unpin>(
     connection: &Connection,
     bytes: &[u8],
     to: &mut W,
     pulse: &Pulse,
-) -> Result<(), Failed> {
+) -> Result<bool, Failed> {
     connection.pass(Direction::Up, bytes.len()).await.map_err(Failed::Ended)?;
     let sent = async {
         to.write_all(bytes).await?;
         to.flush().await
     };
     if sent.await.is_err() {
-        std::future::pending::<()>().await;
+        return Ok(false);
     }
     pulse.beat();
-    Ok(())
+    Ok(true)
 }
 
 async fn down<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(

@@ -75,7 +75,7 @@ pub(crate) async fn fetch(inner: &Arc<Inner>, text: &str, most: usize) -> Result
         Ok(url) => url,
         Err(why) => {
             let refused = Refused::new("egress-form", format!("the address that was asked for {why}"));
-            if let Some(mut connection) = Connection::admit(inner, Way::Fetch) {
+            if let Ok(mut connection) = Connection::admit(inner, Way::Fetch) {
                 let ended = connection.refuse(text, refused.clone());
                 connection.close(ended);
             }
@@ -83,11 +83,10 @@ pub(crate) async fn fetch(inner: &Arc<Inner>, text: &str, most: usize) -> Result
         }
     };
     for _ in 0..=REDIRECTS {
-        let Some(mut connection) = Connection::admit(inner, Way::Fetch) else {
-            return Err(failed("the run has as many connections as it may"));
-        };
+        let mut connection = Connection::admit(inner, Way::Fetch)
+            .map_err(|full| struck("no connection was made", &Ended::TooMany(full)))?;
         let stepped = timeout(inner.caps.lifetime, step(&mut connection, &url, most)).await;
-        let stepped = stepped.unwrap_or_else(|_| Err(Broken(failed("it took too long"), Ended::Lifetime)));
+        let stepped = stepped.unwrap_or_else(|_| Err(bound(Ended::Lifetime)));
         match stepped {
             Ok(Step::Page(page)) => {
                 connection.close(Ended::Done);
@@ -308,7 +307,11 @@ fn gone(reason: String) -> Broken {
 }
 
 fn bound(ended: Ended) -> Broken {
-    Broken(failed("the run has sent or received as many bytes as it may"), ended)
+    Broken(struck("the connection was closed", &ended), ended)
+}
+
+fn struck(what: &str, ended: &Ended) -> NotFetched {
+    failed(&format!("{what}, for {}", ended.bound().unwrap_or("it came to its end")))
 }
 
 impl From<Refused> for NotFetched {

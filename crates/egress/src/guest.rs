@@ -8,6 +8,8 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::time::{Instant, timeout, timeout_at};
 
+use crate::http::{self, BadHead, Request};
+
 /// Bytes read at once while a head is awaited.
 const STEP: usize = 2048;
 /// How long, and how much, is still read after the last answer, so that closing does not destroy it on its way.
@@ -28,6 +30,12 @@ pub(crate) enum NoHead {
     Late,
     /// More than it may have.
     Long,
+}
+
+/// Why there is no request.
+pub(crate) enum NoRequest {
+    Head(NoHead),
+    Bad(BadHead),
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin + Send> Guest<S> {
@@ -77,6 +85,19 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Guest<S> {
             self.more(bytes, deadline).await?;
         }
         Ok(self.take(bytes))
+    }
+
+    /// A whole head, and nothing after it.
+    pub(crate) async fn request(&mut self, deadline: Instant) -> Result<Request, NoRequest> {
+        let mut seen = 0;
+        loop {
+            let end = http::head_end(self.held(), seen, http::MOST_REQUEST).map_err(NoRequest::Bad)?;
+            if let Some(end) = end {
+                return Request::read(&self.take(end)).map_err(NoRequest::Bad);
+            }
+            seen = self.held().len();
+            self.more(http::MOST_REQUEST, deadline).await.map_err(NoRequest::Head)?;
+        }
     }
 
     /// An answer of ours, in time or not at all.

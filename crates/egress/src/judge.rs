@@ -14,7 +14,7 @@ use crate::{Granted, Pinned, Resolve};
 
 /// Characters of a host that a sentence repeats.
 const SAID: usize = 80;
-/// Addresses of one answer that are kept.
+/// Addresses of one answer that are kept: whoever serves the zone says how many there are.
 const MOST_ADDRESSES: usize = 32;
 
 /// Why bytes may not go somewhere: one clean sentence, fit for the model.
@@ -40,6 +40,14 @@ pub(crate) struct Denied {
     pub(crate) refused: Refused,
     pub(crate) granted: Option<Arc<Granted>>,
     pub(crate) addresses: Vec<IpAddr>,
+    /// More of them, which are only counted.
+    pub(crate) more_addresses: usize,
+}
+
+/// Why an answer is not taken, and for which of its addresses.
+struct Unfit {
+    at: usize,
+    refused: Refused,
 }
 
 pub(crate) struct Judge {
@@ -67,10 +75,11 @@ impl Judge {
     /// Decides. Nothing is asked of anybody for what was not granted.
     pub(crate) async fn decide(&self, asked: &Target) -> Result<Opened, Box<Denied>> {
         let denied = |granted: Option<Arc<Granted>>, addresses: Vec<IpAddr>, refused: Refused| {
-            Box::new(Denied { refused, granted, addresses })
+            let (addresses, more_addresses) = kept(addresses);
+            Box::new(Denied { refused, granted, addresses, more_addresses })
         };
         let granted = self.granted(asked).map_err(|refused| denied(None, Vec::new(), refused))?;
-        let addresses = match &asked.host {
+        let mut addresses = match &asked.host {
             Host::Name(name) => {
                 let answer = self.resolve(&granted, name).await;
                 answer.map_err(|refused| denied(Some(granted.clone()), Vec::new(), refused))?
@@ -80,7 +89,11 @@ impl Judge {
         };
         match self.addresses(asked, &addresses) {
             Ok(pinned) => Ok(Opened { granted, target: asked.clone(), addresses: pinned }),
-            Err(refused) => Err(denied(Some(granted), addresses, refused)),
+            Err(unfit) => {
+                // The one that it was refused for is among those that are kept.
+                addresses.swap(0, unfit.at);
+                Err(denied(Some(granted), addresses, unfit.refused))
+            }
         }
     }
 
@@ -108,15 +121,23 @@ impl Judge {
         }
     }
 
+    /// Why a name has no address inside, and the star that it is beneath; none where it is granted and has one.
+    pub(crate) fn nameless(&self, host: &Host, full: bool) -> Option<(Refused, Option<Arc<Granted>>)> {
+        let naming = |granted: &&Arc<Granted>| granted.destination().rule().names_host(host);
+        let Some(granted) = self.granted.iter().find(naming) else {
+            let host = cut(&host.to_string());
+            let reason =
+                format!("`{host}` is not granted; it would have to stand in `network.allow`, with its port");
+            return Some((Refused::new("egress-host", reason), None));
+        };
+        full.then(|| (Refused::too_many(&host.to_string()), Some(granted.clone())))
+    }
+
     async fn resolve(&self, granted: &Granted, name: &HostName) -> Result<Vec<IpAddr>, Refused> {
         if granted.destination().rule().host().is_none() {
             let mut seen = self.star_names.lock().unwrap_or_else(PoisonError::into_inner);
             if !seen.contains(name) && seen.len() >= self.most_star_names {
-                let reason = format!(
-                    "`{}` is one name too many beneath a star in `network.allow`; it would have to stand there itself",
-                    cut(name.as_str())
-                );
-                return Err(Refused::new("egress-star", reason));
+                return Err(Refused::too_many(name.as_str()));
             }
             seen.insert(name.clone());
         }
@@ -133,8 +154,8 @@ impl Judge {
     }
 
     /// Every address, or none.
-    fn addresses(&self, asked: &Target, answer: &[IpAddr]) -> Result<Vec<Pinned>, Refused> {
-        for address in answer {
+    fn addresses(&self, asked: &Target, answer: &[IpAddr]) -> Result<Vec<Pinned>, Unfit> {
+        for (at, address) in answer.iter().enumerate() {
             let kind = AddressKind::of(*address, &self.own);
             let (sound, would) = match asked.host {
                 Host::Name(_) if kind.may_be_written() => (
@@ -147,19 +168,27 @@ impl Judge {
             if !sound {
                 let reason =
                     format!("`{}` leads to {}, {would}", cut(&asked.host.to_string()), kind.as_str());
-                return Err(Refused::new("egress-address", reason));
+                return Err(Unfit { at, refused: Refused::new("egress-address", reason) });
             }
         }
         if answer.len() > MOST_ADDRESSES {
             let host = cut(&asked.host.to_string());
             let reason = format!("`{host}` leads to more than {MOST_ADDRESSES} addresses");
-            return Err(Refused::new("egress-address", reason));
+            return Err(Unfit { at: 0, refused: Refused::new("egress-address", reason) });
         }
         // Of both families the one that works nearly everywhere first.
         let (four, six): (Vec<&IpAddr>, Vec<&IpAddr>) = answer.iter().partition(|a| a.is_ipv4());
         let pinned = four.into_iter().chain(six).map(|a| Pinned::judged(SocketAddr::new(*a, asked.port)));
         Ok(pinned.collect())
     }
+}
+
+/// As many addresses as are kept, and the number of the others.
+fn kept(mut addresses: Vec<IpAddr>) -> (Vec<IpAddr>, usize) {
+    let more = addresses.len().saturating_sub(MOST_ADDRESSES);
+    addresses.truncate(MOST_ADDRESSES);
+    addresses.shrink_to_fit();
+    (addresses, more)
 }
 
 /// A host as a sentence may name it: a long one is the guest's text more than a name.
@@ -194,6 +223,14 @@ impl Refused {
     /// The same, of another check.
     pub(crate) fn under(self, rule: &'static str) -> Refused {
         Refused { rule, ..self }
+    }
+
+    fn too_many(host: &str) -> Refused {
+        let reason = format!(
+            "`{}` is one name too many beneath a star in `network.allow`; it would have to stand there itself",
+            cut(host)
+        );
+        Refused::new("egress-star", reason)
     }
 
     fn unresolved(name: &HostName, why: &str) -> Refused {

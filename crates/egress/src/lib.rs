@@ -38,7 +38,9 @@ mod hello;
 mod http;
 mod inject;
 mod judge;
+mod missed;
 mod own;
+mod progress;
 mod pump;
 mod resolve;
 mod socks;
@@ -54,7 +56,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 pub use caps::Caps;
 pub use dial::{Dial, Dialing, Direct, Pinned};
-pub use event::{Decided, Ended, Event, Sink, Way};
+pub use event::{Decided, Ended, Event, Full, Missed, Sink, Way};
 pub use fetch::{Fetched, NotFetched};
 pub use judge::Refused;
 pub use own::own_addresses;
@@ -99,7 +101,7 @@ impl Egress {
             Asked::Proxy => Way::Proxy,
             Asked::Named { .. } => Way::Transparent,
         };
-        let Some(mut connection) = Connection::admit(&self.inner, way) else { return };
+        let Ok(mut connection) = Connection::admit(&self.inner, way) else { return };
         let mut guest = Guest::new(stream);
         let lifetime = self.inner.caps.lifetime;
         let served = tokio::time::timeout(lifetime, serve(&mut connection, &mut guest, asked)).await;
@@ -112,6 +114,20 @@ impl Egress {
     /// One clean sentence, fit for the model.
     pub async fn fetch(&self, url: &str, most: usize) -> Result<Fetched, NotFetched> {
         fetch::fetch(&self.inner, url, most).await
+    }
+
+    /// Decides about a name that the resolver inside had no address for, and tells it. Never blocks.
+    ///
+    /// Each name is told once, at most 256 of them in all; the others are only counted, and then this is false.
+    pub fn missed(&self, missed: &Missed) -> bool {
+        self.inner.missed(missed)
+    }
+
+    /// Tells how far all connections are, where that is another word than the last one and its time has come: at most
+    /// every 2 s, and later every sixtieth of the time since the first, so some 260 times in an hour and 460 in a day.
+    /// To be called every now and then.
+    pub fn progress(&self) {
+        self.inner.progress();
     }
 
     /// Bytes that went out and came in so far, over all connections.

@@ -1,5 +1,6 @@
 //! Bytes from one side to the other, both ways at once, counted and bounded.
 
+use std::convert::Infallible;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -49,6 +50,13 @@ impl Pulse {
     }
 }
 
+/// How much of what the guest said the server took.
+enum Heard<R> {
+    All,
+    /// Why not all; the guest may still send.
+    Part(String, R),
+}
+
 /// Carries everything until both sides have said all. With a gate the guest's bytes pass that first.
 pub(crate) async fn both<G, T>(
     connection: &Connection,
@@ -63,14 +71,31 @@ where
     let pulse = Pulse::new();
     let (from_guest, to_guest) = tokio::io::split(guest);
     let (from_server, to_server) = tokio::io::split(server);
+    let up = up(connection, from_guest, to_server, gate, &pulse);
+    let down = down(connection, from_server, to_guest, &pulse);
+    let gone = |why| Err(Stop::Ended(Ended::ServerGone(why)));
     let ways = async {
-        tokio::try_join!(
-            up(connection, from_guest, to_server, gate, &pulse),
-            down(connection, from_server, to_guest, &pulse),
-        )
+        tokio::pin!(up, down);
+        tokio::select! {
+            heard = &mut up => match heard? {
+                Heard::All => down.await,
+                // A server that stops listening may have answered: that still goes to the guest.
+                Heard::Part(why, from_guest) => tokio::select! {
+                    said = down => said.and(gone(why)),
+                    never = waste(from_guest) => match never {},
+                },
+            },
+            said = &mut down => {
+                said?;
+                match up.await? {
+                    Heard::All => Ok(()),
+                    Heard::Part(why, _) => gone(why),
+                }
+            }
+        }
     };
     tokio::select! {
-        ended = ways => ended.map(|_| ()),
+        ended = ways => ended,
         () = pulse.stops(connection.idle()) => Err(Stop::Ended(Ended::Idle)),
     }
 }
@@ -81,14 +106,14 @@ async fn up<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
     mut to: W,
     mut gate: Option<Gate>,
     pulse: &Pulse,
-) -> Result<(), Stop> {
+) -> Result<Heard<R>, Stop> {
     let mut buffer = Buffer::new();
     loop {
         let read = buffer.fill(&mut from).await.map_err(|_| Stop::Ended(Ended::GuestGone))?;
         if read.is_empty() {
             // What comes back is waited for still.
             drop(to.shutdown().await);
-            return Ok(());
+            return Ok(Heard::All);
         }
         let passed;
         let bytes = match &mut gate {
@@ -99,7 +124,9 @@ async fn up<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
             None => read,
         };
         connection.pass(Direction::Up, bytes.len()).await.map_err(Stop::Ended)?;
-        to.write_all(bytes).await.map_err(|e| Stop::Ended(Ended::ServerGone(e.kind().to_string())))?;
+        if let Err(e) = to.write_all(bytes).await {
+            return Ok(Heard::Part(e.kind().to_string(), from));
+        }
         pulse.beat();
         if gate.as_ref().is_some_and(Gate::is_open) {
             gate = None;
@@ -125,6 +152,13 @@ async fn down<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
         to.write_all(read).await.map_err(|_| Stop::Ended(Ended::GuestGone))?;
         pulse.beat();
     }
+}
+
+/// Reads what goes nowhere any more, for one that hears nothing before it has said all.
+pub(crate) async fn waste<R: AsyncRead + Unpin>(mut from: R) -> Infallible {
+    let mut buffer = Buffer::new();
+    while buffer.fill(&mut from).await.is_ok_and(|read| !read.is_empty()) {}
+    std::future::pending().await
 }
 
 /// Small for a connection that says little, large for one that says much.

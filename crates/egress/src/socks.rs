@@ -70,7 +70,7 @@ pub(crate) async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send>(
     };
     let server = match connection.dial(&opened).await {
         Ok(server) => server,
-        Err(why) => return refuse(guest, Reply::Unreachable, Ended::ServerGone(why)).await,
+        Err(why) => return connection.server_gone(guest, why, &reply(Reply::Unreachable)).await,
     };
     if !guest.say(&reply(Reply::Granted), connection.head_deadline()).await {
         return Ended::GuestGone;

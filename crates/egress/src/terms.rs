@@ -5,7 +5,7 @@ use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use policy::{Destination, EnvName};
+use policy::{Destination, EnvName, Traffic};
 
 use crate::dial::Direct;
 use crate::{Caps, Dial, Resolve, Roots, Sink, System, own_addresses};
@@ -61,14 +61,14 @@ pub enum BadSecret {
 }
 
 impl Terms {
-    /// These destinations, by this machine's own means.
+    /// These destinations within these bounds, by this machine's own means.
     ///
     /// # Errors
     /// Where this machine's addresses cannot be listed.
-    pub fn new(granted: Vec<Granted>, sink: Arc<dyn Sink>) -> io::Result<Terms> {
+    pub fn new(granted: Vec<Granted>, traffic: &Traffic, sink: Arc<dyn Sink>) -> io::Result<Terms> {
         Ok(Terms {
             granted,
-            caps: Caps::default(),
+            caps: Caps::from(traffic),
             own: own_addresses()?,
             roots: Roots::System,
             resolver: Arc::new(System::default()),

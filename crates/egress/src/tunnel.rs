@@ -4,11 +4,10 @@ use policy::{Host, Target};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
-use crate::connect::{self, NoRequest};
 use crate::connection::Connection;
 use crate::exchange::exchange;
 use crate::gate::{Gate, Shut};
-use crate::guest::{Guest, NoHead};
+use crate::guest::{Guest, NoHead, NoRequest};
 use crate::hello::{self, BadHello};
 use crate::http::{BadHead, Form, Request};
 use crate::judge::{Opened, cut, told};
@@ -65,6 +64,7 @@ pub(crate) async fn transparent<S: AsyncRead + AsyncWrite + Unpin + Send>(
                 (Speech::Http(_), Ended::Refused) => answer::http("403 Forbidden", &why),
                 (Speech::Http(_), _) => answer::http("502 Bad Gateway", &why),
             };
+            connection.ends(ended.clone());
             guest.farewell(&answer).await;
             ended
         }
@@ -117,6 +117,10 @@ async fn pumped<S: AsyncRead + AsyncWrite + Unpin + Send>(
     let gate = named.map(|host| Gate::new(host.clone()));
     match pump::both(connection, guest, server, gate).await {
         Ok(()) => Ended::Done,
+        Err(Stop::Ended(Ended::ServerGone(why))) => {
+            // What the guest still sends must not destroy what the server had said, on its last way.
+            connection.server_gone(guest, why, b"").await
+        }
         Err(Stop::Ended(ended)) => ended,
         Err(Stop::Shut(shut)) => {
             let asked = connection.asked().to_owned();
@@ -141,7 +145,7 @@ async fn listen<S: AsyncRead + AsyncWrite + Unpin + Send>(
     let other = || {
         let reason = format!(
             "`{}` is granted by name, so only TLS or HTTP/1 that names it passes; for another protocol the \
-             server's address itself would have to stand in `network.allow`",
+             server's address itself would have to stand in `network.allow`, and the program use the proxy",
             told(target)
         );
         Mute::Other(Refused::new("egress-protocol", reason))
@@ -177,7 +181,7 @@ async fn listen<S: AsyncRead + AsyncWrite + Unpin + Send>(
             if is_http(guest.held()) != Some(true) {
                 return Err(other());
             }
-            let request = connect::request(connection, guest).await.map_err(|no| match no {
+            let request = guest.request(connection.head_deadline()).await.map_err(|no| match no {
                 NoRequest::Bad(bad) => Mute::Malformed(bad),
                 NoRequest::Head(NoHead::Long) => Mute::Malformed(BadHead::Long),
                 NoRequest::Head(NoHead::Gone) => Mute::Ended(Ended::GuestGone),
@@ -239,12 +243,12 @@ async fn refuse<S: AsyncRead + AsyncWrite + Unpin + Send>(
         }
         Mute::Http(refused) => {
             let ended = connection.refuse(&asked, refused.clone());
-            connect::forbidden(guest, &refused).await;
+            answer::forbidden(guest, &refused).await;
             ended
         }
         Mute::Malformed(bad) => {
             connection.asks(target);
-            connect::malformed(guest, bad).await
+            answer::malformed(guest, bad).await
         }
         Mute::Other(refused) => {
             let ended = connection.refuse(&asked, refused);

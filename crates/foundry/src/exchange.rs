@@ -21,6 +21,10 @@ use crate::tree::{self, Unfit};
 use crate::{FoundryError, Refusal};
 
 pub(crate) const RECORD: &str = "record.json";
+/// Of what is kept: 2 brought `before` and `wider`.
+const SCHEMA: u32 = 2;
+/// In the place of the record before the first.
+const FIRST: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 /// Kept baselines that are looked through.
 const MOST_KEPT: usize = 100_000;
 
@@ -58,7 +62,7 @@ pub enum Act {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Kept {
-    /// Of this format.
+    /// Of this format: 2; of 1 were those without `before` and `wider`.
     pub schema: u32,
     /// From 1.
     pub n: u64,
@@ -76,8 +80,23 @@ pub struct Kept {
     pub gate_sha256: Option<String>,
     /// Findings that a waiver of the operator's let pass.
     pub waived: Vec<Value>,
+    /// Findings that the operator let pass on a way back by saying that it may be wider.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub wider: Vec<Value>,
+    /// SHA-256 of the record before this one, zeros where it is the first; none of older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<String>,
     /// When.
     pub at: String,
+}
+
+/// What the rules say of an exchange that may be.
+#[derive(Debug, Default)]
+pub(crate) struct Judged {
+    /// Findings that a waiver lets pass.
+    pub(crate) waived: Vec<Value>,
+    /// Findings that the operator's word lets pass.
+    pub(crate) wider: Vec<Value>,
 }
 
 /// What is to take the baseline's place.
@@ -94,11 +113,11 @@ pub(crate) struct Candidate<'a> {
 
 impl Held<'_> {
     /// Exchanges the baseline. `judge` is given the folders of the baseline and of the copy that shall take its place,
-    /// and says what a waiver let pass.
+    /// and says what was let pass.
     pub(crate) fn exchange(
         &self,
         candidate: Candidate<'_>,
-        judge: impl FnOnce(&str, &Path, &Path) -> Result<Vec<Value>, FoundryError>,
+        judge: impl FnOnce(&str, &Path, &Path) -> Result<Judged, FoundryError>,
         told: Told<'_>,
     ) -> Result<Kept, FoundryError> {
         told(Step::Held);
@@ -127,7 +146,7 @@ impl Held<'_> {
         &self,
         next: &Folder,
         candidate: Candidate<'_>,
-        judge: impl FnOnce(&str, &Path, &Path) -> Result<Vec<Value>, FoundryError>,
+        judge: impl FnOnce(&str, &Path, &Path) -> Result<Judged, FoundryError>,
         told: Told<'_>,
     ) -> Result<Kept, FoundryError> {
         let foundry = self.foundry;
@@ -152,11 +171,24 @@ impl Held<'_> {
                 "it is the baseline already; nothing is to be done",
             ));
         }
-        let waived = judge(&from, &baseline, &at)?;
+        let chain = foundry.chain()?;
+        let last = chain.kept.last();
+        if let Some(last) = last.filter(|last| last.to != from) {
+            return Err(broken(&format!(
+                "the baseline is not what change {} made it: put that back ({}), or, if it was changed by hand and is \
+                 meant, move what lies in {} elsewhere, and a new history begins",
+                last.n,
+                last.to,
+                foundry.at(HISTORY).display()
+            )));
+        }
+        let Judged { waived, wider } = judge(&from, &baseline, &at)?;
         told(Step::Judged);
         let Candidate { act, branch, back_to, gate_sha256, .. } = candidate;
-        let n = self.history()?.last().map_or(0, |kept| kept.n) + 1;
-        let kept = Kept { schema: 1, n, act, branch, back_to, from, to, gate_sha256, waived, at: now() };
+        let n = last.map_or(0, |kept| kept.n) + 1;
+        let before = Some(chain.head);
+        let (schema, at) = (SCHEMA, now());
+        let kept = Kept { schema, n, act, branch, back_to, from, to, gate_sha256, waived, wider, before, at };
         let text = serde_json::to_vec_pretty(&kept)
             .map_err(|e| FoundryError::io("write", &foundry.at(NEXT))(e.into()))?;
         put(next, RECORD, &text)
@@ -194,9 +226,9 @@ impl Held<'_> {
         let next = match foundry.root().folder(Path::new(NEXT)) {
             Ok(next) => next,
             Err(e) if e.kind() == ErrorKind::NotFound => return Ok(()),
-            Err(e) => return Err(FoundryError::io("open", &at)(e)),
+            Err(e) => return Err(FoundryError::folder("open", &at)(e)),
         };
-        let record = get(&next, RECORD, MOST_FILE).map_err(FoundryError::io("read", &at.join(RECORD)))?;
+        let record = get(&next, RECORD, MOST_FILE).map_err(FoundryError::file("read", &at.join(RECORD)))?;
         let Some(record) = record else { return tree::remove(&at).map_err(FoundryError::io("remove", &at)) };
         let unclear = || FoundryError::Unclear { baseline: foundry.at(BASELINE), next: at.join(GUILD) };
         let kept: Kept = serde_json::from_slice(&record).map_err(|_| unclear())?;
@@ -227,8 +259,14 @@ impl crate::Foundry {
     /// Baselines that were kept, oldest first.
     ///
     /// # Errors
-    /// [`FoundryError::Io`] when one of them cannot be read: nothing is said about a history with holes.
+    /// [`FoundryError::Io`] when one of them cannot be read, and [`FoundryError::Refused`] where they contradict each
+    /// other: nothing is said about a history with holes.
     pub fn history(&self) -> Result<Vec<Kept>, FoundryError> {
+        Ok(self.chain()?.kept)
+    }
+
+    /// All that was kept, if each goes on from the one before.
+    pub(crate) fn chain(&self) -> Result<Chain, FoundryError> {
         let history = self.folder(HISTORY)?;
         let at = self.at(HISTORY);
         let (names, _) = tree::folders(&history, MOST_KEPT).map_err(FoundryError::io("read", &at))?;
@@ -237,9 +275,11 @@ impl crate::Foundry {
             let Some(folder) = name.to_str().and_then(|name| history.folder(Path::new(name)).ok()) else {
                 continue;
             };
-            let read = get(&folder, RECORD, MOST_FILE).map_err(FoundryError::io("read", &at.join(&name)))?;
-            let kept: Option<Kept> = read.and_then(|bytes| serde_json::from_slice(&bytes).ok());
-            match kept.filter(|kept| OsStr::new(&kept.name()) == name) {
+            let read = get(&folder, RECORD, MOST_FILE)
+                .map_err(FoundryError::file("read", &at.join(&name).join(RECORD)))?;
+            let kept: Option<(Kept, String)> =
+                read.and_then(|bytes| Some((serde_json::from_slice(&bytes).ok()?, runs::sha256(&bytes))));
+            match kept.filter(|(kept, _)| OsStr::new(&kept.name()) == name) {
                 Some(kept) => all.push(kept),
                 None => {
                     return Err(FoundryError::Input {
@@ -249,9 +289,71 @@ impl crate::Foundry {
                 }
             }
         }
-        all.sort_by_key(|kept| kept.n);
-        Ok(all)
+        all.sort_by_key(|(kept, _)| kept.n);
+        let mut chain = Chain { kept: Vec::new(), head: FIRST.to_owned() };
+        for (kept, digest) in all {
+            chain.goes_on(&kept).map_err(|why| {
+                broken(&format!(
+                    "the history contradicts itself at {}: {why}; look at what was put in, taken out or changed in {}, \
+                     or move all of it elsewhere, and a new history begins with the baseline as it is",
+                    kept.name(),
+                    at.display()
+                ))
+            })?;
+            chain.head = digest;
+            chain.kept.push(kept);
+        }
+        Ok(chain)
     }
+}
+
+/// What was kept, in order.
+pub(crate) struct Chain {
+    pub(crate) kept: Vec<Kept>,
+    /// SHA-256 of the last record; zeros where there is none.
+    head: String,
+}
+
+impl Chain {
+    /// Whether `next` is what comes next. Older versions did not say which record was before theirs; once one has said
+    /// so, all do.
+    fn goes_on(&self, next: &Kept) -> Result<(), String> {
+        let n = self.kept.last().map_or(0, |last| last.n) + 1;
+        if next.n > n {
+            return Err(format!("change {n} is missing"));
+        }
+        if next.n < n {
+            return Err(format!("there are two changes {}", next.n));
+        }
+        if self.kept.last().is_some_and(|last| last.to != next.from) {
+            return Err("it did not replace what the change before had made the baseline".to_owned());
+        }
+        match &next.before {
+            Some(before) if *before != self.head => {
+                return Err("the record before it is not the one that was there".to_owned());
+            }
+            None if self.kept.iter().any(|kept| kept.before.is_some()) => {
+                return Err("it does not say which record was before it".to_owned());
+            }
+            Some(_) | None => {}
+        }
+        let led_to = |back: u64| self.kept.iter().find(|kept| kept.n == back).map(|kept| &kept.from);
+        match next.back_to {
+            Some(back) if led_to(back) != Some(&next.to) => {
+                Err(format!("it did not go back to what change {back} had replaced"))
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// How many were kept by versions that did not chain them.
+    pub(crate) fn unchained(&self) -> usize {
+        self.kept.iter().filter(|kept| kept.before.is_none()).count()
+    }
+}
+
+fn broken(reason: &str) -> FoundryError {
+    FoundryError::refused(Refusal::HistoryBroken, reason)
 }
 
 impl Kept {

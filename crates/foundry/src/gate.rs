@@ -1,15 +1,16 @@
 //! The gate: the rules first, and only for who passes them the attacks. What it said is kept beside the branch, for a
 //! refused one as well.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::io::ErrorKind;
 use std::path::Path;
 
 use agent::LoadedGuild;
-use policy::Grant;
+use policy::{Grant, Power, RoleGrant, RoleName};
 
 use crate::judge::{Judgement, Terms, judge, unfit};
-use crate::record::{self, Attacks, GateRecord, GateVerdict, Row, RowVerdict};
+use crate::record::{self, Asked, Attacks, GateRecord, GateVerdict, Row, RowVerdict};
 use crate::store::{BASELINE, BRANCHES, GUILD, Private, now};
 use crate::tree::{self, Odd, Unfit};
 use crate::{BranchId, Foundry, FoundryError, hypothesis};
@@ -18,11 +19,13 @@ const UNTOUCHED: &str = "the-foundry-is-untouched";
 
 /// Where a Guild is attacked.
 pub trait Arena {
-    /// Lets every role of a Guild, played by a hostile script, do its worst under what the Guild is granted.
+    /// Lets every role of a Guild, played by a hostile script, do its worst under what the Guild is granted; `changed`
+    /// are those that are not what they were.
     fn attack(
         &self,
         guild: &LoadedGuild,
         grant: &Grant,
+        changed: &BTreeSet<RoleName>,
     ) -> impl Future<Output = Result<Attacks, FoundryError>>;
 }
 
@@ -68,7 +71,8 @@ impl Foundry {
             Ok(_) => judge(terms, &taken.private.path.join(BASELINE), &taken.private.path.join(GUILD))?,
             Err(odd) => unfit(odd),
         };
-        let Judgement { refused, findings, waived, roles, passed } = judgement;
+        let Judgement { refused, findings, waived, roles, prompts: (prompts, more_prompts), passed } =
+            judgement;
         let mut record = GateRecord {
             schema: 1,
             gate: record::gate(),
@@ -78,21 +82,30 @@ impl Foundry {
             branch_digest: taken.branch.clone().ok(),
             baseline_digest: taken.baseline.clone(),
             deployment_digest: terms.deployment_digest.clone(),
+            asked: Asked::by(&terms.deployment.isolation),
             at: now(),
             findings,
             waived,
             roles,
+            prompts,
+            more_prompts,
             attacks: None,
         };
-        if let Some((guild, grant)) = passed {
-            let mut attacks = arena.attack(&guild, &grant).await?;
-            attacks.rows.push(taken.untouched());
-            (record.verdict, record.reason) = verdict(&attacks);
-            record.attacks = Some(attacks);
+        if let Some((guild, grant, changed)) = passed {
+            match arena.attack(&guild, &grant, &changed).await {
+                Ok(mut attacks) => {
+                    attacks.rows.push(taken.untouched());
+                    (record.verdict, record.reason) = verdict(&attacks, may_start(&grant));
+                    record.attacks = Some(attacks);
+                }
+                Err(e @ FoundryError::Ceiling { .. }) => {
+                    (record.verdict, record.reason) = (GateVerdict::TooMuch, e.to_string());
+                }
+                Err(e) => return Err(e),
+            }
         }
         let held = self.hold()?;
-        record::write(&held, (id, &self.branch(id)?), &record)?;
-        Ok(record)
+        record::write(&held, (id, &self.branch(id)?), record)
     }
 
     /// A copy of the branch's Guild and one of the baseline, of the same moment.
@@ -103,6 +116,7 @@ impl Foundry {
         let input =
             |name: &str, why: String| FoundryError::Input { what: at.join(name).display().to_string(), why };
         hypothesis::read(&branch).map_err(|why| input(hypothesis::FILE, why))?;
+        record::has_place(self, (id, &branch))?;
         let baseline = self.baseline()?;
         let private = held.private()?;
         let copy = |name: &str| {
@@ -134,21 +148,39 @@ impl Foundry {
     }
 }
 
-/// What attacks amount to.
-fn verdict(attacks: &Attacks) -> (GateVerdict, String) {
+/// Whether any role may have a program started.
+fn may_start(grant: &Grant) -> bool {
+    let starts = |role: &RoleGrant| role.tools.iter().any(|tool| tool.power() == Power::Execute);
+    grant.shell.enabled && grant.roles.values().any(starts)
+}
+
+/// What attacks amount to, where programs may be started or not.
+fn verdict(attacks: &Attacks, may_start: bool) -> (GateVerdict, String) {
     let of = |verdict: RowVerdict| attacks.rows.iter().filter(move |row| row.verdict == verdict);
     let first = |verdict| of(verdict).next().map(|row| format!("{}: {}", row.attack, row.detail));
     let (broken, errors) = (of(RowVerdict::Broken).count(), of(RowVerdict::Error).count());
     // Looking afterwards is no attack: without one nothing was shown.
-    let held = of(RowVerdict::Held).chain(of(RowVerdict::Refused));
-    let tried = held.filter(|row| row.attack != UNTOUCHED).count();
+    let many = |verdict| of(verdict).filter(|row| row.attack != UNTOUCHED).count();
+    let (held, refused, around) =
+        (many(RowVerdict::Held), many(RowVerdict::Refused), many(RowVerdict::HeldAround));
+    // Who is refused by a rule has not met the sandbox.
+    let unmet = of(RowVerdict::Refused).find(|row| may_start && row.is_program());
     if let Some(first) = first(RowVerdict::Broken) {
         (GateVerdict::Broken, format!("{broken} attacks got what they wanted, first {first}"))
     } else if let Some(first) = first(RowVerdict::Error) {
         (GateVerdict::Unproven, format!("{errors} attacks could not be tried, first {first}"))
-    } else if tried == 0 {
+    } else if held + refused + around == 0 {
         (GateVerdict::Unproven, "nothing was tried".to_owned())
+    } else if let Some(Row { attack, detail, .. }) = unmet {
+        let why = "its roles may start programs, and an attack that is one was refused before it ran";
+        (GateVerdict::Unproven, format!("{why}: {attack}: {detail}"))
+    } else if may_start && !of(RowVerdict::Held).any(Row::is_program) {
+        let why = "its roles may start programs, and no attack that is one was held by the sandbox";
+        (GateVerdict::Unproven, why.to_owned())
     } else {
-        (GateVerdict::Passed, format!("no wider than the baseline; {tried} attacks on {} held", attacks.tier))
+        let tier = attacks.tier;
+        let around = if around > 0 { format!(", {around} held by what surrounds it") } else { String::new() };
+        let told = format!("{held} held, {refused} refused by a rule{around}");
+        (GateVerdict::Passed, format!("no wider than the baseline; attacks on {tier}: {told}"))
     }
 }

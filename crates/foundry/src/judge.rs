@@ -1,16 +1,20 @@
 //! The static gate: two folders, nobody else's to write, and whether the second may do more than the first. Nothing of
 //! either is run, filled in, or looked for outside its folder.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use agent::LoadedGuild;
 use policy::narrower::{Finding, Review, Severity};
-use policy::{Date, Deployment, Faults, Grant, Waivers};
+use policy::{Date, Deployment, Faults, Grant, RoleName, Waivers};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::FoundryError;
 use crate::tree::Odd;
+
+/// Bytes of the differences of prompts that are told; `guild diff` tells all.
+const MOST_DIFFS: usize = 1 << 20;
 
 /// What the operator has decided.
 #[derive(Debug)]
@@ -21,7 +25,9 @@ pub struct Terms<'a> {
     pub deployment_digest: String,
     /// The waivers' file, where there is one: its name in messages, and its text.
     pub waivers: Option<(String, String)>,
-    /// The day on which they must hold.
+    /// The digest of the attacks that the gate makes today ([`crate::attacks_digest`]).
+    pub attacks: String,
+    /// The day on which waivers must hold.
     pub today: Date,
 }
 
@@ -36,8 +42,10 @@ pub(crate) struct Judgement {
     pub(crate) waived: Vec<Value>,
     /// Tools added and removed, role by role.
     pub(crate) roles: Value,
-    /// The branch's Guild, and what it would be granted; there when it passes.
-    pub(crate) passed: Option<(LoadedGuild, Grant)>,
+    /// What is different in the prompts, by the place of each, and how many of them were too long to be told.
+    pub(crate) prompts: (BTreeMap<String, String>, usize),
+    /// The branch's Guild, what it would be granted, and which of its roles are not what they were; there when it passes.
+    pub(crate) passed: Option<(LoadedGuild, Grant, BTreeSet<RoleName>)>,
 }
 
 impl Terms<'_> {
@@ -52,11 +60,11 @@ impl Terms<'_> {
 /// Whether the Guild in `new` may take the place of the one in `old`.
 pub(crate) fn judge(terms: &Terms<'_>, old: &Path, new: &Path) -> Result<Judgement, FoundryError> {
     let waivers = terms.waivers()?;
-    let baseline = agent::load(old).map_err(|faults| FoundryError::Input {
+    let baseline = agent::load_all(old).map_err(|faults| FoundryError::Input {
         what: "the baseline is not sound any more".to_owned(),
         why: relative(&faults, old),
     })?;
-    let branch = match agent::load(new) {
+    let branch = match agent::load_all(new) {
         Ok(branch) => branch,
         Err(faults) => return Ok(unsound(&faults, new)),
     };
@@ -73,6 +81,7 @@ pub(crate) fn judge(terms: &Terms<'_>, old: &Path, new: &Path) -> Result<Judgeme
         findings: review.findings.iter().map(value).collect(),
         waived: of(true).map(value).collect(),
         roles: value(&review.roles),
+        prompts: told(agent::prompt_diffs(&baseline, &branch)),
         passed: None,
     };
     if review.refused {
@@ -87,13 +96,31 @@ pub(crate) fn judge(terms: &Terms<'_>, old: &Path, new: &Path) -> Result<Judgeme
         return Ok(Judgement { refused, ..judged });
     }
     match Grant::new(deployment, &branch.guild, &new.join("guild.toml").display().to_string()) {
-        Ok(grant) => Ok(Judgement { passed: Some((branch, grant)), ..judged }),
+        Ok(grant) => {
+            let was = |name: &RoleName| baseline.guild.roles.get(name);
+            let roles = branch.guild.roles.iter();
+            let changed = roles.filter(|(name, role)| was(name) != Some(*role)).map(|(name, _)| name.clone());
+            let changed = changed.collect();
+            Ok(Judgement { passed: Some((branch, grant, changed)), ..judged })
+        }
         Err(faults) => {
             let refused =
                 Some(format!("it asks for more than the deployment gives: {}", relative(&faults, new)));
             Ok(Judgement { refused, ..judged })
         }
     }
+}
+
+/// As many of the differences as are told, the first ones; and how many are left.
+fn told(all: BTreeMap<String, String>) -> (BTreeMap<String, String>, usize) {
+    let (mut bytes, many) = (0usize, all.len());
+    let room = |(place, diff): &(String, String)| {
+        bytes = bytes.saturating_add(place.len() + diff.len());
+        bytes <= MOST_DIFFS
+    };
+    let kept: BTreeMap<String, String> = all.into_iter().take_while(room).collect();
+    let left = many - kept.len();
+    (kept, left)
 }
 
 fn unsound(faults: &Faults, dir: &Path) -> Judgement {

@@ -25,7 +25,7 @@ mod scripted;
 mod store;
 mod tree;
 
-pub use arena::Sandboxes;
+pub use arena::{Ceiling, Sandboxes, attacks_digest};
 pub use branch_id::{BadBranchId, BranchId};
 pub use exchange::{Act, Kept, Step, Told};
 pub use gate::Arena;
@@ -33,7 +33,7 @@ pub use hypothesis::{Hypothesis, ToolChange};
 pub use judge::Terms;
 pub use list::{Full, Listed, Listing};
 pub use promote::Standing;
-pub use record::{Attacks, GateRecord, GateVerdict, Row, RowVerdict};
+pub use record::{Asked, Attacks, GateRecord, GateVerdict, Row, RowVerdict};
 pub use refusal::{Blame, FoundryError, Refusal};
 pub use scripted::{Reply, Scripted};
 pub use store::Foundry;

@@ -83,7 +83,14 @@ impl Foundry {
         if more {
             notes.push(format!("only {MOST_BRANCHES} branches are listed"));
         }
-        Ok(Listing { baseline, branches, history: self.history()?, notes })
+        let chain = self.chain()?;
+        let unchained = chain.unchained();
+        if unchained > 0 {
+            notes.push(format!(
+                "the first {unchained} changes were kept by an older version, which did not say what was before them"
+            ));
+        }
+        Ok(Listing { baseline, branches, history: chain.kept, notes })
     }
 
     /// One branch.

@@ -1,11 +1,14 @@
 //! A branch becomes the baseline, and the way back.
 
+use std::path::Path;
+
 use policy::Grant;
 use serde::Serialize;
+use serde_json::Value;
 
-use crate::exchange::{Act, Candidate, Kept, Told, before};
+use crate::exchange::{Act, Candidate, Judged, Kept, Told, before};
 use crate::judge::{Terms, judge, relative};
-use crate::record::{self, GateRecord, GateVerdict};
+use crate::record::{self, Asked, GateRecord, GateVerdict};
 use crate::store::{BASELINE, GUILD, HISTORY, NEXT};
 use crate::{BranchId, Foundry, FoundryError, Refusal, tree};
 
@@ -13,8 +16,8 @@ impl Foundry {
     /// Makes a Guild of the operator's the first baseline.
     ///
     /// # Errors
-    /// [`FoundryError::Refused`] when there is one, [`FoundryError::Input`] for a Guild that is not sound.
-    pub fn init(&self, guild: &std::path::Path, terms: &Terms<'_>) -> Result<String, FoundryError> {
+    /// [`FoundryError::Refused`] when there is one or a key is in the Guild, [`FoundryError::Input`] for a Guild that is not sound.
+    pub fn init(&self, guild: &Path, terms: &Terms<'_>) -> Result<String, FoundryError> {
         let held = self.hold()?;
         if self.root().look(BASELINE.as_ref()).is_ok() {
             let reason = format!("there is a baseline already: {}", self.at(BASELINE).display());
@@ -35,6 +38,9 @@ impl Foundry {
             let file = at.join("guild.toml").display().to_string();
             Grant::new(terms.deployment, &loaded.guild, &file)
                 .map_err(|faults| unsound(relative(&faults, &at)))?;
+            loaded
+                .passes(terms.deployment)
+                .map_err(|reason| FoundryError::refused(Refusal::KeyQuoted, reason))?;
             next.rename(GUILD.as_ref(), self.root(), BASELINE.as_ref())
                 .and_then(|()| self.root().sync())
                 .map_err(FoundryError::io("make", &self.at(BASELINE)))?;
@@ -78,19 +84,20 @@ impl Foundry {
                 let judgement = judge(terms, old, new)?;
                 match judgement.refused {
                     Some(reason) => Err(FoundryError::refused(Refusal::Wider, reason)),
-                    None => Ok(judgement.waived),
+                    None => Ok(Judged { waived: judgement.waived, wider: Vec::new() }),
                 }
             },
             told,
         )
     }
 
-    /// Makes the baseline before the present one the baseline again. What the rules would say of the difference comes
-    /// along for who looks on: the operator's word is enough here, because that Guild was the baseline before.
+    /// Makes the baseline before the present one the baseline again. It was one before, but under the rules, the
+    /// deployment and the waivers of then: it must be a Guild that could run today, and where it may do more than the
+    /// present one, the operator must say with `wider` that this is meant.
     ///
     /// # Errors
-    /// [`FoundryError::Refused`] when none is kept, or it is not what was kept.
-    pub fn rollback(&self, told: Told<'_>) -> Result<Kept, FoundryError> {
+    /// [`FoundryError::Refused`] when none is kept, or it is not what was kept, or unfit; [`FoundryError::Wider`].
+    pub fn rollback(&self, terms: &Terms<'_>, wider: bool, told: Told<'_>) -> Result<Kept, FoundryError> {
         let held = self.hold()?;
         let history = held.history()?;
         let Some(kept) = before(&history) else {
@@ -100,9 +107,9 @@ impl Foundry {
         let at = self.at(HISTORY).join(kept.name());
         let from = self
             .folder(HISTORY)?
-            .folder(std::path::Path::new(&kept.name()))
+            .folder(Path::new(&kept.name()))
             .and_then(|folder| folder.folder(GUILD.as_ref()))
-            .map_err(FoundryError::io("open", &at))?;
+            .map_err(FoundryError::folder("open", &at))?;
         let candidate = Candidate {
             act: Act::Rollback,
             branch: None,
@@ -111,9 +118,47 @@ impl Foundry {
             from: &from,
             expected: (&kept.from, Refusal::KeptChanged),
         };
-        held.exchange(candidate, |_, _, _| Ok(Vec::new()), told)
+        held.exchange(candidate, |_, now, then| way_back(terms, wider, now, then), told)
     }
 }
+
+/// What is wider in `then` than in `now`, if that may become the baseline again.
+fn way_back(terms: &Terms<'_>, wider: bool, now: &Path, then: &Path) -> Result<Judged, FoundryError> {
+    let unfit = |why: String| {
+        let reason = format!("the kept baseline is no Guild that could run: {why}");
+        FoundryError::refused(Refusal::KeptUnfit, reason)
+    };
+    let loaded = agent::load_all(then).map_err(|faults| unfit(relative(&faults, then)))?;
+    Grant::new(terms.deployment, &loaded.guild, &then.join("guild.toml").display().to_string())
+        .map_err(|faults| unfit(relative(&faults, then)))?;
+    // Its own sentence says what it is about.
+    loaded.passes(terms.deployment).map_err(|reason| FoundryError::refused(Refusal::KeptUnfit, reason))?;
+    let judgement = match judge(terms, now, then) {
+        Ok(judgement) => judgement,
+        // A baseline that cannot be read is why somebody goes back; there is nothing to compare with.
+        Err(FoundryError::Input { what, why }) if agent::load_all(now).is_err() => {
+            if wider {
+                return Ok(Judged::default());
+            }
+            let reason = format!("{what}: {why}; what may be wider cannot be told. {WIDER}");
+            return Err(FoundryError::Wider { reason, findings: Vec::new() });
+        }
+        Err(e) => return Err(e),
+    };
+    let Some(reason) = judgement.refused else {
+        return Ok(Judged { waived: judgement.waived, wider: Vec::new() });
+    };
+    let stands = |found: &Value| found["severity"] == "wider" && found["waived"].is_null();
+    let findings: Vec<Value> = judgement.findings.into_iter().filter(stands).collect();
+    if wider {
+        return Ok(Judged { waived: judgement.waived, wider: findings });
+    }
+    let reason = format!("the way back is wider: {reason}. {WIDER}");
+    Err(FoundryError::Wider { reason, findings })
+}
+
+/// What is to be done where the way back is wider.
+const WIDER: &str = "If you mean it: oubliette foundry rollback --wider";
 
 /// How a branch stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -143,7 +188,19 @@ fn may_pass<'a>(id: &BranchId, gated: &'a GateRecord, terms: &Terms<'_>) -> Resu
         let reason = format!("the deployment is not the one that {id} was gated under; gate it again");
         return refused(Refusal::DeploymentChanged, reason);
     }
+    if attacks.corpus != terms.attacks {
+        let reason = format!("{id} was gated with another list of attacks; gate it again");
+        return refused(Refusal::AttacksChanged, reason);
+    }
     let isolation = &terms.deployment.isolation;
+    // A pass on one tier is none for another: where a run would be is where it must have been attacked.
+    let (then, now) = (gated.asked, Asked::by(isolation));
+    if then != now {
+        let reason = format!(
+            "{id} was gated for {then}, and it would run on {now}; gate it again, or say the same on the command line"
+        );
+        return refused(Refusal::IsolationChanged, reason);
+    }
     if let Err(e) = attacks.tier.accept(isolation.floor, isolation.surroundings) {
         let reason =
             format!("{id} was attacked on a tier that does not count here ({e}); gate it on a stronger one");

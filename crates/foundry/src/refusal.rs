@@ -1,5 +1,6 @@
 //! Why something is not done: refused, a mistake of whoever asked, or a fault of the machine.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -25,6 +26,10 @@ pub enum Refusal {
     BaselineChanged,
     /// The deployment is another one since.
     DeploymentChanged,
+    /// Tier, floor or surroundings are not those that it was gated for.
+    IsolationChanged,
+    /// It was gated with another list of attacks.
+    AttacksChanged,
     /// Another version of the gate has looked at it.
     GateChanged,
     /// It was attacked on a tier below the floor of the deployment.
@@ -35,8 +40,15 @@ pub enum Refusal {
     NothingKept,
     /// A kept baseline is not what was kept.
     KeptChanged,
+    /// A kept baseline is no Guild that could run: it is not sound, asks for more than the deployment gives, or holds a
+    /// key.
+    KeptUnfit,
+    /// What is kept contradicts itself, or the baseline: something was put in, taken out or changed.
+    HistoryBroken,
     /// There is a baseline already.
     BaselineThere,
+    /// A key stands in a text of the Guild.
+    KeyQuoted,
     /// An attack under the branch got what it wanted.
     Broken,
 }
@@ -88,6 +100,14 @@ pub enum FoundryError {
         /// The same in words.
         reason: String,
     },
+    /// The baseline to go back to may do more than the present one, and nobody said that this is meant.
+    #[error("{reason}")]
+    Wider {
+        /// In words.
+        reason: String,
+        /// Everything that is wider, as the rules found it.
+        findings: Vec<serde_json::Value>,
+    },
     /// Somebody else is at it for too long.
     #[error("somebody else works on {}; try again when that is over", path.display())]
     Busy {
@@ -116,6 +136,12 @@ pub enum FoundryError {
         #[source]
         source: std::io::Error,
     },
+    /// The attacks on a branch are too much.
+    #[error("too much to attack: {why}")]
+    Ceiling {
+        /// Of what.
+        why: String,
+    },
     /// A sandbox for the attacks could not be had, or was lost.
     #[error(transparent)]
     Run(#[from] runs::RunError),
@@ -135,7 +161,9 @@ impl FoundryError {
             | FoundryError::NoBranch { .. }
             | FoundryError::NoBaseline { .. }
             | FoundryError::Input { .. } => Blame::Input,
-            FoundryError::Refused { .. } => Blame::Rules,
+            FoundryError::Refused { .. } | FoundryError::Wider { .. } | FoundryError::Ceiling { .. } => {
+                Blame::Rules
+            }
             FoundryError::Busy { .. }
             | FoundryError::Unclear { .. }
             | FoundryError::Io { .. }
@@ -148,6 +176,7 @@ impl FoundryError {
     pub fn refusal(&self) -> Option<Refusal> {
         match self {
             FoundryError::Refused { refusal, .. } => Some(*refusal),
+            FoundryError::Wider { .. } => Some(Refusal::Wider),
             FoundryError::BadId(_)
             | FoundryError::NoBranch { .. }
             | FoundryError::NoBaseline { .. }
@@ -155,6 +184,7 @@ impl FoundryError {
             | FoundryError::Busy { .. }
             | FoundryError::Unclear { .. }
             | FoundryError::Io { .. }
+            | FoundryError::Ceiling { .. }
             | FoundryError::Run(_)
             | FoundryError::Script { .. } => None,
         }
@@ -171,6 +201,46 @@ impl FoundryError {
     ) -> impl FnOnce(std::io::Error) -> FoundryError + use<> {
         let path = path.to_owned();
         move |source| FoundryError::Io { doing, path, source }
+    }
+
+    /// The same where a file is wanted: what lies there instead is whoever's affair put it there.
+    pub(crate) fn file(
+        doing: &'static str,
+        path: &Path,
+    ) -> impl FnOnce(std::io::Error) -> FoundryError + use<> {
+        FoundryError::kind(doing, path, "a file")
+    }
+
+    /// The same where a folder is wanted.
+    pub(crate) fn folder(
+        doing: &'static str,
+        path: &Path,
+    ) -> impl FnOnce(std::io::Error) -> FoundryError + use<> {
+        FoundryError::kind(doing, path, "a folder")
+    }
+
+    fn kind(
+        doing: &'static str,
+        path: &Path,
+        wanted: &'static str,
+    ) -> impl FnOnce(std::io::Error) -> FoundryError + use<> {
+        let path = path.to_owned();
+        move |source| {
+            let what = path.display().to_string();
+            let why = match (source.kind(), source.raw_os_error()) {
+                (ErrorKind::IsADirectory, _) => "a folder lies there",
+                (ErrorKind::NotADirectory, _) => "what lies there is none, or a link",
+                // ELOOP and EXDEV: the kernel's word for a link; ENXIO: for a socket; ours for a FIFO or a device.
+                (_, Some(40 | 18)) => "a link lies there",
+                (ErrorKind::InvalidInput, _) | (_, Some(6)) => {
+                    "a FIFO, a socket, a device or a folder lies there"
+                }
+                (ErrorKind::FileTooLarge, _) => "what lies there is too long",
+                (ErrorKind::PermissionDenied, _) => "it is not yours to open",
+                _ => return FoundryError::Io { doing, path, source },
+            };
+            FoundryError::Input { what, why: format!("{wanted} is wanted here, and {why}; put it elsewhere") }
+        }
     }
 
     /// A folder of the operator's own that is no Guild's.

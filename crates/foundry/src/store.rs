@@ -80,7 +80,7 @@ impl Foundry {
                 Ok(Some(Foundry { path, root }))
             }
             Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),
-            Err(e) => Err(FoundryError::io("open", &path)(e)),
+            Err(e) => Err(FoundryError::folder("open", &path)(e)),
         }
     }
 
@@ -116,7 +116,7 @@ impl Foundry {
 
     /// A folder of its own, never one that a link leads to.
     pub(crate) fn folder(&self, name: &str) -> Result<Folder, FoundryError> {
-        self.root.folder(Path::new(name)).map_err(FoundryError::io("open", &self.at(name)))
+        self.root.folder(Path::new(name)).map_err(FoundryError::folder("open", &self.at(name)))
     }
 
     pub(crate) fn baseline(&self) -> Result<Folder, FoundryError> {
@@ -125,7 +125,7 @@ impl Foundry {
             Err(e) if e.kind() == ErrorKind::NotFound => {
                 Err(FoundryError::NoBaseline { path: self.path.clone() })
             }
-            Err(e) => Err(FoundryError::io("open", &self.at(BASELINE))(e)),
+            Err(e) => Err(FoundryError::folder("open", &self.at(BASELINE))(e)),
         }
     }
 
@@ -188,9 +188,13 @@ impl Held<'_> {
     }
 }
 
-/// Writes a file of a folder, all of it or nothing; one at a time in this folder.
+/// Writes a file of a folder, all of it or nothing; one at a time in this folder, and none that [`get`] would not take.
 pub(crate) fn put(folder: &Folder, name: &str, bytes: &[u8]) -> io::Result<()> {
-    let half = format!(".{name}.half");
+    if bytes.len() as u64 > MOST_FILE {
+        return Err(too_long(MOST_FILE));
+    }
+    vacant(folder, name)?;
+    let half = half(name);
     let half = OsStr::new(&half);
     match folder.remove_file(half) {
         Err(e) if e.kind() != ErrorKind::NotFound => return Err(e),
@@ -203,6 +207,26 @@ pub(crate) fn put(folder: &Folder, name: &str, bytes: &[u8]) -> io::Result<()> {
     folder.sync()
 }
 
+fn half(name: &str) -> String {
+    format!(".{name}.half")
+}
+
+/// Whether a file may be put there: a folder cannot be replaced by one. Anything else can, and is never written to.
+pub(crate) fn vacant(folder: &Folder, name: &str) -> io::Result<()> {
+    for name in [name, &half(name)] {
+        match folder.look(OsStr::new(name)) {
+            Ok(meta) if meta.is_dir() => return Err(ErrorKind::IsADirectory.into()),
+            Err(e) if e.kind() != ErrorKind::NotFound => return Err(e),
+            Ok(_) | Err(_) => {}
+        }
+    }
+    Ok(())
+}
+
+fn too_long(most: u64) -> io::Error {
+    io::Error::new(ErrorKind::FileTooLarge, format!("it is longer than {most} bytes"))
+}
+
 /// The bytes of a file of a folder; none where there is no such name.
 pub(crate) fn get(folder: &Folder, name: &str, most: u64) -> io::Result<Option<Vec<u8>>> {
     let file = match folder.file(Path::new(name)) {
@@ -212,7 +236,7 @@ pub(crate) fn get(folder: &Folder, name: &str, most: u64) -> io::Result<Option<V
     let mut bytes = Vec::new();
     file.take(most + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > most {
-        return Err(io::Error::new(ErrorKind::FileTooLarge, format!("it is longer than {most} bytes")));
+        return Err(too_long(most));
     }
     Ok(Some(bytes))
 }

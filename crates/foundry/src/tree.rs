@@ -104,6 +104,11 @@ impl Walk {
         depth: usize,
     ) -> Result<(), Unfit> {
         let unread = |source| Unfit::Io { path: path.to_owned(), source };
+        // A review tells it in one line, whatever is in it.
+        if name == ".git" {
+            self.odd("W-TREE-GIT", path, "a checkout's own `.git`; bring the Guild without it");
+            return Ok(());
+        }
         let meta = match from.look(name) {
             Ok(meta) => meta,
             Err(e) => return self.moved(path, e),
@@ -232,6 +237,9 @@ fn kept_mode(meta: &Metadata) -> u32 {
 /// A name of others as it may be shown.
 pub(crate) fn shown(name: &OsStr) -> String {
     let text = quoted(name.as_bytes());
+    if policy::narrower::has_key(&text) {
+        return "(hidden)".to_owned();
+    }
     let mut short: String = text.chars().take(200).collect();
     if short.len() < text.len() {
         short.push('…');
@@ -333,6 +341,14 @@ mod tests {
             found,
             ["W-TREE-SPECIAL", "W-TREE-SET-ID", "W-TREE-HARD-LINK", "W-TREE-LINK", "W-TREE-LINK"]
         );
+    }
+
+    #[test]
+    fn a_checkouts_own_folder_is_not_taken_along() {
+        let (_dir, guild) = tree();
+        fs::create_dir(guild.join("prompts/.git")).unwrap();
+        fs::write(guild.join(".git"), "gitdir: elsewhere\n").unwrap();
+        assert_eq!(codes(&guild), ["W-TREE-GIT", "W-TREE-GIT"]);
     }
 
     #[test]

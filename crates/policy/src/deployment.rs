@@ -14,7 +14,7 @@ use crate::shown::shown;
 use crate::value::items;
 use crate::{
     Budget, CallLimits, Ceiling, Code, Destination, EnvName, Faults, Limits, ShapeError, Surroundings, Tier,
-    TierChoice,
+    TierChoice, Traffic,
 };
 
 pub(crate) use raw::SCHEMA;
@@ -37,6 +37,8 @@ pub struct Deployment {
     pub shell: Shell,
     /// Destinations that may be reached.
     pub network: Vec<Destination>,
+    /// What a run may take of the way there.
+    pub traffic: Traffic,
     /// Variables handed into the sandbox on purpose.
     pub secrets: Vec<EnvName>,
     /// What a run may spend.
@@ -125,7 +127,9 @@ impl Deployment {
             }
             d.secrets.push(name);
         }
-        d.network = network::read(raw.network.and_then(|n| n.allow), &d, &mut doc);
+        let mut granted = raw.network.unwrap_or_default();
+        d.network = network::read(granted.allow.take(), &d, &mut doc);
+        d.traffic.read(granted, &mut doc);
         read_budget(&mut d.budget, raw.budget.unwrap_or_default(), &mut doc);
         read_ceiling(&mut d.ceiling, raw.ceiling.unwrap_or_default(), &mut doc);
         d.ceiling.check(&d.limits, &mut doc);
@@ -347,7 +351,7 @@ fn base_url(text: &str) -> Result<String, (&'static str, &'static str)> {
 }
 
 fn advise(mismatch: &mut ShapeError) {
-    let bounds = ["limits.", "call.", "budget.", "model.min_context"];
+    let bounds = ["limits.", "call.", "network.", "budget.", "model.min_context"];
     if mismatch.code == Code::BadValue
         && mismatch.message.starts_with("must be at least")
         && bounds.iter().any(|table| mismatch.path.starts_with(table))
@@ -381,6 +385,7 @@ impl Default for Deployment {
             call: CallLimits::default(),
             shell: Shell { enabled: true, allow: Vec::new(), deny: Vec::new() },
             network: Vec::new(),
+            traffic: Traffic::default(),
             secrets: Vec::new(),
             budget: Budget::default(),
             ceiling: Ceiling::default(),

@@ -13,8 +13,12 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Number, Value};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
+use toml_parser::Source;
+use toml_parser::lexer::TokenKind;
 
+use crate::narrower::has_key;
 use crate::shown::{child, looks_like_key};
+use crate::spelling::Spelling;
 use crate::{Code, Fault, Faults, Place, ShapeError, check_shape};
 
 /// Bytes of a file.
@@ -40,8 +44,10 @@ pub(crate) struct Document<'a> {
     faults: Vec<Fault>,
     /// Keys that hold a secret: nothing more is said about them.
     secret: HashSet<String>,
-    /// Whether values beyond [`MAX_VALUES`] were left out.
-    too_many: bool,
+    /// Where values beyond [`MAX_VALUES`] begin, which were left out.
+    too_many: Option<String>,
+    /// What is left to be done to find words that were meant.
+    pub(crate) spelling: Spelling,
     /// Whether a day may stand at a key `expires`.
     dated: bool,
 }
@@ -82,7 +88,8 @@ impl<'a> Document<'a> {
             spans: HashMap::new(),
             faults: Vec::new(),
             secret: HashSet::new(),
-            too_many: false,
+            too_many: None,
+            spelling: Spelling::default(),
             dated,
         }
     }
@@ -94,6 +101,13 @@ impl<'a> Document<'a> {
     ) -> Result<(T, Document<'a>), Faults> {
         let mut document = self;
         let Some(mut value) = document.parse() else { return Err(document.fail()) };
+        if let Some(path) = document.too_many.take() {
+            // Of what is missing then, nobody can say whether it is there.
+            document.faults.clear();
+            let help = format!("at most {MAX_VALUES} keys and list items are read");
+            document.bad(&path, "is one key or item too many: nothing else of this file was looked at", help);
+            return Err(document.fail());
+        }
         document.find_keys_in_disguise(&value, "");
         let mut wrong: HashSet<String> = document.secret.clone();
         for mut mismatch in check_shape(schema, &value) {
@@ -149,6 +163,23 @@ impl<'a> Document<'a> {
         };
         self.add(Code::LiteralSecret, key, "seems to hold a key itself", Some(help.to_owned()));
         self.secret.insert(key.to_owned());
+    }
+
+    /// A key anywhere in the file, in a comment too: whoever has the file has it. Told by its line, and not again where
+    /// a value was told.
+    pub(crate) fn find_key_in_text(&mut self) {
+        if !self.secret.is_empty() || self.is_full() || !has_key(self.text) {
+            return;
+        }
+        let line = self.text.lines().position(has_key).map_or(1, |before| before + 1);
+        self.faults.push(Fault {
+            code: Code::LiteralSecret,
+            file: self.file.to_owned(),
+            place: Some(Place { line, column: 1 }),
+            key: String::new(),
+            message: "something here seems to hold a key itself".to_owned(),
+            help: Some("take it out, also where it is a comment, and give the key out anew".to_owned()),
+        });
     }
 
     /// `value` when nothing was found, all faults otherwise.
@@ -211,11 +242,7 @@ impl<'a> Document<'a> {
             return None;
         }
         if self.spans.len() > MAX_VALUES {
-            let help = format!("at most {MAX_VALUES} keys and list items are read");
-            if !self.too_many {
-                self.bad(path, "is one key or item too many", help);
-            }
-            self.too_many = true;
+            self.too_many.get_or_insert_with(|| path.to_owned());
             return None;
         }
         match value.get_ref() {
@@ -366,48 +393,98 @@ fn place_of(text: &str, offset: usize) -> Place {
     }
 }
 
-/// The offset of a dotted key with too many parts: found before the TOML reader builds a tree of it.
+/// The offset of a dotted key with too many parts: found before the TOML reader builds a tree of it, and in the tokens
+/// of that very reader, so that both always mean the same by a text, a comment and a key.
 fn long_key(text: &str) -> Option<usize> {
-    let bytes = text.as_bytes();
     let mut dots = 0;
-    let mut at = 0;
-    while let Some(byte) = bytes.get(at) {
-        match byte {
-            b'#' => at += bytes.get(at..)?.iter().take_while(|b| **b != b'\n').count(),
-            b'"' | b'\'' => {
-                at = string_end(bytes, at, *byte);
-                continue;
-            }
-            b'.' => {
+    for token in Source::new(text).lex() {
+        match token.kind() {
+            TokenKind::Dot => {
                 dots += 1;
                 if dots >= MAX_KEY_PARTS {
-                    return Some(at);
+                    return Some(token.span().start());
                 }
             }
-            b'\n' | b'=' | b',' | b'[' | b']' | b'{' | b'}' => dots = 0,
-            _ => {}
+            TokenKind::Newline
+            | TokenKind::Equals
+            | TokenKind::Comma
+            | TokenKind::LeftSquareBracket
+            | TokenKind::RightSquareBracket
+            | TokenKind::LeftCurlyBracket
+            | TokenKind::RightCurlyBracket => dots = 0,
+            TokenKind::Whitespace
+            | TokenKind::Comment
+            | TokenKind::LiteralString
+            | TokenKind::BasicString
+            | TokenKind::MlLiteralString
+            | TokenKind::MlBasicString
+            | TokenKind::Atom
+            | TokenKind::Eof => {}
         }
-        at += 1;
     }
     None
 }
 
-/// The offset after the string that begins at `start`; the end of its line where it never ends.
-fn string_end(bytes: &[u8], start: usize, quote: u8) -> usize {
-    let rest = bytes.get(start..).unwrap_or_default();
-    let long = rest.starts_with(&[quote; 3]);
-    let width = if long { 3 } else { 1 };
-    let mut at = start + width;
-    while let Some(byte) = bytes.get(at) {
-        if *byte == b'\\' && quote == b'"' {
-            at += 2;
-        } else if bytes.get(at..).is_some_and(|b| b.starts_with(&[quote; 3][..width])) {
-            return at + width;
-        } else if *byte == b'\n' && !long {
-            return at;
-        } else {
-            at += 1;
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LONG: &str = "a.b.c.d.e.f.g.h.i";
+
+    #[test]
+    fn where_a_text_ends_is_one_question_with_one_answer() {
+        for text in [
+            "'''a''''",
+            "'''a'''''",
+            "''''''",
+            r"'''\'''",
+            "''",
+            r"'\'",
+            "'a\"'",
+            "\"a'\"",
+            r#""\"""#,
+            r#""\\""#,
+            r#""""a"""""#,
+            r#""""a""""""#,
+            r#""""\\""""#,
+            r#""""\""""""#,
+            "1 # '''",
+            "1 # \"",
+        ] {
+            // A long key behind it is one, and what looks like one in a text or behind a `#` is none.
+            assert!(long_key(&format!("x = {text}\n{LONG} = 1\n")).is_some(), "{text}");
+            let hidden = format!("x = {text} # {LONG}\ny = '''\n{LONG} = 1'''\n");
+            assert!(DeTable::parse(&hidden).is_ok(), "{hidden}");
+            assert_eq!(long_key(&hidden), None, "{hidden}");
         }
     }
-    bytes.len()
+
+    /// Any texts of a few signs: a file that is TOML and whose many dots stand one after the other, as in no key, is
+    /// never refused for a long key; and with a long key in it, it always is.
+    #[test]
+    fn the_scan_agrees_with_the_reader_about_any_text() {
+        const SIGNS: [&str; 14] =
+            ["'", "'", "'''", "\"", "\"", "\"\"\"", "\\", "\n", "#", "a", " = ", "........", "\r\n", ","];
+        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut sound = [0, 0];
+        for _ in 0..40_000 {
+            let mut text = "x = ".to_owned();
+            for _ in 0..9 {
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                text += SIGNS[usize::try_from(state % 14).unwrap()];
+            }
+            if DeTable::parse(&text).is_ok() {
+                sound[0] += 1;
+                assert_eq!(long_key(&text), None, "{text:?}");
+            }
+            text += &format!("\n{LONG} = 1\n");
+            if DeTable::parse(&text).is_ok_and(|table| table.get_ref().contains_key("a")) {
+                sound[1] += 1;
+                assert!(long_key(&text).is_some(), "{text:?}");
+            }
+        }
+        assert!(sound.iter().all(|many| *many > 100), "{sound:?}");
+    }
 }

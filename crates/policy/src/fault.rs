@@ -2,6 +2,11 @@
 
 use serde::Serialize;
 
+use crate::narrower::has_key;
+
+/// Stands where a text would have repeated a key.
+const HIDDEN: &str = "(what looks like a key is not shown)";
+
 /// The kind of a fault; the text form is stable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -88,8 +93,17 @@ impl Faults {
         if found.is_empty() { Ok(value) } else { Err(Faults::of(found)) }
     }
 
-    /// What was found, sorted; the caller has found something.
+    /// What was found, sorted; the caller has found something. Whatever a fault quotes, and whoever has worded it (a
+    /// parser repeats what it could not take): what looks like a key is not repeated.
     pub(crate) fn of(mut found: Vec<Fault>) -> Faults {
+        for fault in &mut found {
+            let Fault { code: _, file: _, place: _, key, message, help } = fault;
+            for text in [key, message].into_iter().chain(help) {
+                if has_key(text) {
+                    HIDDEN.clone_into(text);
+                }
+            }
+        }
         found.sort_by(|a, b| (&a.file, a.place, &a.key).cmp(&(&b.file, b.place, &b.key)));
         Faults(found)
     }
@@ -131,3 +145,24 @@ impl std::fmt::Display for Faults {
 }
 
 impl std::error::Error for Faults {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn r59_no_fault_repeats_a_key() {
+        let quoting = "invalid type: string \"sk-Zq81abcdefghijkl\", expected a map";
+        let fault = Fault {
+            code: Code::BadValue,
+            file: "guild.toml".to_owned(),
+            place: None,
+            key: "tools.ghp_Zq81abcdefghijkl".to_owned(),
+            message: quoting.to_owned(),
+            help: Some(quoting.to_owned()),
+        };
+        let told = Faults::of(vec![fault]);
+        assert!(!told.to_string().contains("Zq81"), "{told}");
+        assert!(!serde_json::to_string(&told).unwrap().contains("Zq81"));
+    }
+}

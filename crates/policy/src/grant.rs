@@ -9,7 +9,7 @@ use crate::command;
 use crate::shown::shown;
 use crate::{
     Budget, CallLimits, Ceiling, Code, Decision, Deployment, Destination, EnvName, Fault, Faults, Generation,
-    Guild, Isolation, Limits, Role, RoleName, Shell, Tool,
+    Guild, Isolation, LimitKey, Limits, Role, RoleName, Shell, Tool, Traffic,
 };
 
 /// What a run may do.
@@ -27,6 +27,8 @@ pub struct Grant {
     pub shell: Shell,
     /// Destinations that may be reached: those of the deployment that the Guild asks for.
     pub network: Vec<Destination>,
+    /// What the run may take of the way there: always the deployment's.
+    pub traffic: Traffic,
     /// Variables handed into the sandbox on purpose: always the deployment's.
     pub secrets: Vec<EnvName>,
     /// What the run may spend.
@@ -94,6 +96,7 @@ impl Grant {
             call: d.call.clone(),
             shell: d.shell.clone(),
             network: d.network.clone(),
+            traffic: d.traffic.clone(),
             secrets: d.secrets.clone(),
             budget: d.budget.clone(),
             entry: None,
@@ -164,28 +167,28 @@ impl Excess<'_> {
             self.lower(&mut grant.call.timeout, timeout, "limits.timeout");
         }
         for (name, value) in &guild.limits {
-            let key = format!("limits.{name}");
+            let key = format!("limits.{}", name.as_str());
             let (limits, value) = (&mut grant.limits, *value);
-            match name.as_str() {
-                "wall" => self.lower(&mut limits.wall, Duration::from_millis(value), &key),
-                "cpu" => self.lower(&mut limits.cpu, Duration::from_millis(value), &key),
-                "call_cpu" => {
+            match name {
+                LimitKey::Wall => self.lower(&mut limits.wall, Duration::from_millis(value), &key),
+                LimitKey::Cpu => self.lower(&mut limits.cpu, Duration::from_millis(value), &key),
+                LimitKey::CallCpu => {
                     self.lower_own(&mut grant.call.cpu, limits.cpu, Duration::from_millis(value), &key);
                 }
-                "call_memory" => self.lower_own(&mut grant.call.memory, limits.memory, value, &key),
-                "call_processes" => {
+                LimitKey::CallMemory => {
+                    self.lower_own(&mut grant.call.memory, limits.memory, value, &key);
+                }
+                LimitKey::CallProcesses => {
                     self.lower_own(&mut grant.call.processes, limits.processes, saturated(value), &key);
                 }
-                "call_disk" => self.lower_own(&mut grant.call.disk, limits.disk, value, &key),
-                "cores" => self.lower(&mut limits.cores, saturated(value), &key),
-                "memory" => self.lower(&mut limits.memory, value, &key),
-                "processes" => self.lower(&mut limits.processes, saturated(value), &key),
-                "disk" => self.lower(&mut limits.disk, value, &key),
-                "tmp" => self.lower(&mut limits.tmp, value, &key),
-                "files" => self.lower(&mut limits.files, value, &key),
-                "output" => self.lower(&mut grant.call.output, value, &key),
-                // A bound that nobody holds must not be accepted in silence.
-                _ => self.add(Code::UnknownKey, &key, "is not a bound".to_owned()),
+                LimitKey::CallDisk => self.lower_own(&mut grant.call.disk, limits.disk, value, &key),
+                LimitKey::Cores => self.lower(&mut limits.cores, saturated(value), &key),
+                LimitKey::Memory => self.lower(&mut limits.memory, value, &key),
+                LimitKey::Processes => self.lower(&mut limits.processes, saturated(value), &key),
+                LimitKey::Disk => self.lower(&mut limits.disk, value, &key),
+                LimitKey::Tmp => self.lower(&mut limits.tmp, value, &key),
+                LimitKey::Files => self.lower(&mut limits.files, value, &key),
+                LimitKey::Output => self.lower(&mut grant.call.output, value, &key),
             }
         }
     }

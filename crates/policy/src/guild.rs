@@ -1,5 +1,6 @@
 //! `guild.toml`: roles, prompts and tool lists, kept as data and trusted with nothing.
 
+mod lowered;
 mod raw;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,12 +9,13 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::document::Document;
-use crate::shown::{child, nearest, shown};
+use crate::shown::{child, shown};
 use crate::value::items;
 use crate::{Code, Faults, GuildPath, HostRule, RoleName, ShapeError, Tool};
 
 use raw::{RawGeneration, RawGuild, RawLowered, RawModule, RawRole};
 
+pub use lowered::LimitKey;
 pub(crate) use raw::SCHEMA as KEYS;
 
 /// The version of the format that is read.
@@ -40,10 +42,8 @@ pub struct Guild {
     pub tools: BTreeMap<String, OwnTool>,
     /// A lower `call.timeout`.
     pub timeout: Option<Duration>,
-    /// Lower bounds than the deployment's, by key: `memory`, `disk`, `tmp`, `output`, `call_memory` and `call_disk`
-    /// in bytes, `wall`, `cpu` and `call_cpu` in milliseconds, `cores`, `processes`, `call_processes` and `files` as
-    /// counts.
-    pub limits: BTreeMap<String, u64>,
+    /// Lower bounds than the deployment's.
+    pub limits: BTreeMap<LimitKey, u64>,
     /// Destinations it asks for.
     pub network: Vec<HostRule>,
 }
@@ -94,6 +94,7 @@ impl Guild {
     /// Every fault of the file at once.
     pub fn parse(file: &str, text: &str) -> Result<Guild, Faults> {
         let (raw, mut doc) = Document::read::<RawGuild>(file, text, &raw::SCHEMA, advise)?;
+        doc.find_key_in_text();
         if raw.schema.is_some_and(|version| version != SCHEMA) {
             doc.bad("schema", "is not a version of this format that is read here", "write `schema = 1`");
         }
@@ -245,7 +246,7 @@ fn read_tools(
             }
             None if own.contains(&name) => own_tools.push(name),
             None => {
-                let (message, help) = unknown_tool(&name);
+                let (message, help) = unknown_tool(&name, doc);
                 doc.add(Code::UnknownTool, &key, message, Some(help));
             }
         }
@@ -253,12 +254,12 @@ fn read_tools(
     (tools, own_tools)
 }
 
-fn unknown_tool(name: &str) -> (String, String) {
+fn unknown_tool(name: &str, doc: &mut Document<'_>) -> (String, String) {
     let every = || Tool::ALL.into_iter().map(Tool::as_str);
     if LATER_TOOLS.contains(&name) {
         return (format!("`{name}` is a tool that this version does not have yet"), "remove it".to_owned());
     }
-    let help = match nearest(name, every()) {
+    let help = match doc.spelling.nearest(name, every()) {
         Some(near) => format!("did you mean `{near}`? It must be written exactly so"),
         None => format!("the tools are {}", every().collect::<Vec<_>>().join(", ")),
     };
@@ -301,7 +302,7 @@ fn existing_role(
 }
 
 fn unknown_role<'a>(key: &str, name: &str, roles: impl Iterator<Item = &'a str>, doc: &mut Document<'_>) {
-    let help = match nearest(name, roles.take(MAX_ROLES)) {
+    let help = match doc.spelling.nearest(name, roles.take(MAX_ROLES)) {
         Some(near) => format!("did you mean `{}`?", shown(near)),
         None => "name a role that has a table `[roles.<name>]`".to_owned(),
     };
@@ -321,25 +322,41 @@ fn read_lowered(
     raw: RawLowered,
     timeout: &mut Option<Duration>,
     doc: &mut Document<'_>,
-) -> BTreeMap<String, u64> {
-    *timeout = doc.duration("limits.timeout", raw.timeout);
+) -> BTreeMap<LimitKey, u64> {
+    let RawLowered {
+        timeout: of_call,
+        call_cpu,
+        call_memory,
+        call_processes,
+        call_disk,
+        output,
+        wall,
+        cpu,
+        cores,
+        memory,
+        processes,
+        disk,
+        tmp,
+        files,
+    } = raw;
+    *timeout = doc.duration("limits.timeout", of_call);
     let millis = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     let lowered = [
-        ("wall", doc.duration("limits.wall", raw.wall).map(millis)),
-        ("cpu", doc.duration("limits.cpu", raw.cpu).map(millis)),
-        ("call_cpu", doc.duration("limits.call_cpu", raw.call_cpu).map(millis)),
-        ("call_memory", doc.size("limits.call_memory", raw.call_memory)),
-        ("call_processes", raw.call_processes),
-        ("call_disk", doc.size("limits.call_disk", raw.call_disk)),
-        ("cores", raw.cores),
-        ("memory", doc.size("limits.memory", raw.memory)),
-        ("processes", raw.processes),
-        ("disk", doc.size("limits.disk", raw.disk)),
-        ("tmp", doc.size("limits.tmp", raw.tmp)),
-        ("files", raw.files),
-        ("output", doc.size("limits.output", raw.output)),
+        (LimitKey::Wall, doc.duration("limits.wall", wall).map(millis)),
+        (LimitKey::Cpu, doc.duration("limits.cpu", cpu).map(millis)),
+        (LimitKey::CallCpu, doc.duration("limits.call_cpu", call_cpu).map(millis)),
+        (LimitKey::CallMemory, doc.size("limits.call_memory", call_memory)),
+        (LimitKey::CallProcesses, call_processes),
+        (LimitKey::CallDisk, doc.size("limits.call_disk", call_disk)),
+        (LimitKey::Cores, cores),
+        (LimitKey::Memory, doc.size("limits.memory", memory)),
+        (LimitKey::Processes, processes),
+        (LimitKey::Disk, doc.size("limits.disk", disk)),
+        (LimitKey::Tmp, doc.size("limits.tmp", tmp)),
+        (LimitKey::Files, files),
+        (LimitKey::Output, doc.size("limits.output", output)),
     ];
-    lowered.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect()
+    lowered.into_iter().filter_map(|(key, value)| Some((key, value?))).collect()
 }
 
 fn advise(mismatch: &mut ShapeError) {

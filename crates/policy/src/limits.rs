@@ -46,15 +46,48 @@ pub struct CallLimits {
     pub to_model: usize,
 }
 
+/// What one run may take of the way out, all destinations together.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Traffic {
+    /// Connections at the same time.
+    pub open: u32,
+    /// Connections over the whole run.
+    pub connections: u32,
+    /// Bytes that go out, over the whole run.
+    pub up: u64,
+    /// Bytes that come in, over the whole run.
+    pub down: u64,
+    /// Bytes in a second, each way; as fast as it goes when none.
+    pub rate: Option<u64>,
+    /// A connection without a byte in either direction ends after this.
+    pub idle: Duration,
+    /// The longest that a connection lasts.
+    pub lifetime: Duration,
+}
+
 /// What all runs of a deployment may take at the same time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Ceiling {
     /// Runs with a sandbox.
     pub sandboxes: u32,
-    /// Bytes: their `limits.memory` together.
+    /// Bytes: their `limits.memory` together, and for each that may be a machine what one has for itself.
     pub memory: u64,
     /// Their `limits.cores` together.
     pub cores: u32,
+}
+
+impl Default for Traffic {
+    fn default() -> Self {
+        Traffic {
+            open: 256,
+            connections: 20_000,
+            up: 256 << 20,
+            down: 4 << 30,
+            rate: None,
+            idle: Duration::from_secs(120),
+            lifetime: Duration::from_secs(15 * 60),
+        }
+    }
 }
 
 impl Default for Ceiling {

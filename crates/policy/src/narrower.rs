@@ -11,8 +11,9 @@
 //!                        vector of the old ┘
 //! ```
 //!
-//! Every type that comes in is taken apart field by field and without `..`: a new key does not compile before
-//! somebody has said which way it widens. What moves no part of the vector (a prompt, a description, a temperature)
+//! Every type that comes in is taken apart field by field where it is read, and never with `..` (a test holds that), and
+//! the bounds that a Guild may lower are a closed list: a new key does not compile before somebody has said which way
+//! it widens. What moves no part of the vector (a prompt, a description, a temperature)
 //! is listed all the same, as behaviour. Nothing here reads a file or a clock.
 
 mod alias;
@@ -30,6 +31,7 @@ mod order;
 mod parameters;
 mod plain;
 mod quotes;
+mod rank;
 mod reach;
 mod review;
 

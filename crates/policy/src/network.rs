@@ -150,6 +150,12 @@ impl Destination {
         &self.rule
     }
 
+    /// All that it is: whoever compares two forgets nothing.
+    pub(crate) fn parts(&self) -> (&HostRule, Option<&Header>) {
+        let Destination { rule, header } = self;
+        (rule, header.as_ref())
+    }
+
     /// What is added to requests.
     pub fn header(&self) -> Option<&Header> {
         self.header.as_ref()

@@ -8,7 +8,8 @@
 use serde_json::{Map, Value};
 
 use crate::Code;
-use crate::shown::{child, nearest, shown};
+use crate::shown::{child, shown};
+use crate::spelling::Spelling;
 
 /// Levels of nesting, counted over value and schema together.
 const DEPTH: usize = 64;
@@ -36,7 +37,7 @@ pub struct ShapeError {
 /// `enum`, `const`, `minimum`, `maximum`, `minLength`, `maxLength`, `anyOf`, `oneOf`, `$ref` into `$defs`.
 /// Any other keyword is not checked. An `integer` is one written without a fraction.
 pub fn check_shape(schema: &Value, value: &Value) -> Vec<ShapeError> {
-    let mut checker = Checker { root: schema, work: WORK };
+    let mut checker = Checker { root: schema, work: WORK, spelling: Spelling::default() };
     let mut found = Vec::new();
     checker.check(schema, value, "", 0, &mut found);
     found
@@ -45,6 +46,7 @@ pub fn check_shape(schema: &Value, value: &Value) -> Vec<ShapeError> {
 struct Checker<'s> {
     root: &'s Value,
     work: usize,
+    spelling: Spelling,
 }
 
 impl<'s> Checker<'s> {
@@ -98,7 +100,7 @@ impl<'s> Checker<'s> {
 
     /// The keywords that look at one value alone. False when its type is wrong: the rest says nothing then.
     fn check_scalar(
-        &self,
+        &mut self,
         schema: &Map<String, Value>,
         value: &Value,
         path: &str,
@@ -114,7 +116,7 @@ impl<'s> Checker<'s> {
         let listed = schema.get("enum").and_then(Value::as_array).map(Vec::as_slice);
         for accepted in [constant, listed].into_iter().flatten() {
             if !accepted.contains(value) {
-                found.push(not_one_of(path, value, accepted.iter()));
+                found.push(not_one_of(path, value, accepted.iter(), &mut self.spelling));
             }
         }
         match value {
@@ -165,7 +167,7 @@ impl<'s> Checker<'s> {
         } else if of_right_type.len() == 1 {
             found.extend(of_right_type.into_iter().flatten());
         } else if !constants.is_empty() {
-            found.push(not_one_of(path, value, constants.into_iter()));
+            found.push(not_one_of(path, value, constants.into_iter(), &mut self.spelling));
         } else {
             found.push(mismatch(path, Code::BadValue, "fits none of the accepted forms"));
         }
@@ -188,7 +190,9 @@ impl<'s> Checker<'s> {
             let path = child(path, key);
             match (known.and_then(|k| k.get(key)), others) {
                 (Some(of_member), _) => self.check(of_member, value, &path, depth + 1, found),
-                (None, Some(Value::Bool(false))) => found.push(unknown_key(&path, key, known)),
+                (None, Some(Value::Bool(false))) => {
+                    found.push(unknown_key(&path, key, known, &mut self.spelling));
+                }
                 (None, Some(of_other)) => self.check(of_other, value, &path, depth + 1, found),
                 (None, None) => {}
             }
@@ -204,9 +208,14 @@ fn mismatch(path: &str, code: Code, message: impl Into<String>) -> ShapeError {
     ShapeError { path: path.to_owned(), code, message: message.into(), help: None }
 }
 
-fn unknown_key(path: &str, key: &str, known: Option<&Map<String, Value>>) -> ShapeError {
+fn unknown_key(
+    path: &str,
+    key: &str,
+    known: Option<&Map<String, Value>>,
+    spelling: &mut Spelling,
+) -> ShapeError {
     let keys = || known.into_iter().flat_map(Map::keys).map(String::as_str);
-    let help = match nearest(key, keys()) {
+    let help = match spelling.nearest(key, keys()) {
         Some(near) => format!("did you mean `{near}`?"),
         None if keys().next().is_none() => "no keys are accepted here".to_owned(),
         None => format!("the keys here are {}", quoted(keys())),
@@ -215,14 +224,19 @@ fn unknown_key(path: &str, key: &str, known: Option<&Map<String, Value>>) -> Sha
     ShapeError { path: path.to_owned(), code: Code::UnknownKey, message, help: Some(help) }
 }
 
-fn not_one_of<'a>(path: &str, value: &Value, accepted: impl Iterator<Item = &'a Value>) -> ShapeError {
+fn not_one_of<'a>(
+    path: &str,
+    value: &Value,
+    accepted: impl Iterator<Item = &'a Value>,
+    spelling: &mut Spelling,
+) -> ShapeError {
     let texts: Vec<String> = accepted
         .map(|v| match v {
             Value::String(text) => text.clone(),
             other => other.to_string(),
         })
         .collect();
-    let near = value.as_str().and_then(|word| nearest(word, texts.iter().map(String::as_str)));
+    let near = value.as_str().and_then(|word| spelling.nearest(word, texts.iter().map(String::as_str)));
     ShapeError {
         path: path.to_owned(),
         code: Code::BadValue,

@@ -1,27 +1,32 @@
 //! Text of others, made fit for a message: short, one line, plain ASCII, and never a key.
 
+use sha2::{Digest as _, Sha256};
+
+use crate::narrower::has_key;
+
 /// Characters of somebody else's text that a message may repeat.
 const SHOWN: usize = 60;
 
 /// `text` as a message may repeat it: at most 60 characters, control and look-alike characters escaped,
 /// and nothing at all of a text that looks like a key.
 pub fn shown(text: &str) -> String {
-    if looks_like_key(text) {
+    if has_key(text) {
         return "(hidden)".to_owned();
     }
     let mut out = String::new();
     for c in text.chars() {
-        let piece = match c {
-            '`' => "'".to_owned(),
-            ' ' => " ".to_owned(),
-            c if c.is_ascii_graphic() => c.to_string(),
-            c => c.escape_unicode().to_string(),
-        };
-        if out.len() + piece.len() > SHOWN {
+        let before = out.len();
+        match c {
+            '`' => out.push('\''),
+            ' ' => out.push(' '),
+            c if c.is_ascii_graphic() => out.push(c),
+            c => out.extend(c.escape_unicode()),
+        }
+        if out.len() > SHOWN {
+            out.truncate(before);
             out.push_str("...");
             break;
         }
-        out.push_str(&piece);
     }
     out
 }
@@ -32,8 +37,8 @@ const WHOLE: usize = 1000;
 /// `text` so that no other text is shown the same: in place of what cannot be shown, or goes on too long, stands a
 /// digest of all of it.
 pub(crate) fn whole(text: &str) -> String {
-    if looks_like_key(text) {
-        return format!("(hidden)#{:016x}", digest(text));
+    if has_key(text) {
+        return format!("(hidden)#{}", digest(text));
     }
     let mut out = String::new();
     for c in text.chars() {
@@ -46,18 +51,19 @@ pub(crate) fn whole(text: &str) -> String {
             c => out.extend(c.escape_unicode()),
         }
         if out.len() > WHOLE {
-            out.push_str(&format!("...#{:016x}", digest(text)));
+            out.push_str(&format!("...#{}", digest(text)));
             break;
         }
     }
     out
 }
 
-/// FNV-1a: the same in every version and on every machine, which is all that it has to be. It is no defence against
-/// who looks for two texts of one digest: what comes from a Guild is shorter than what is shown whole.
-pub(crate) fn digest(text: &str) -> u64 {
-    text.bytes()
-        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+/// Bytes of a digest that are shown: nobody finds two texts of one, and a waiver of one text is none of another.
+const DIGEST: usize = 16;
+
+/// The first half of a text's SHA-256.
+pub(crate) fn digest(text: &str) -> String {
+    Sha256::digest(text).iter().take(DIGEST).map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// As [`child`], for who must tell any two keys apart.
@@ -86,7 +92,10 @@ pub(crate) fn nearest<'a>(word: &str, accepted: impl Iterator<Item = &'a str>) -
         return None;
     }
     let word = word.trim().to_lowercase().replace('-', "_");
+    // Those whose length alone is too far off.
+    let long = word.chars().count().saturating_mul(3) / 2;
     accepted
+        .filter(|candidate| candidate.chars().take(long + 2).count() <= long + 1)
         .map(|candidate| (strsim::damerau_levenshtein(&word, &candidate.replace('-', "_")), candidate))
         .filter(|(distance, candidate)| *distance <= candidate.len() / 3)
         .min_by_key(|(distance, _)| *distance)
@@ -99,6 +108,7 @@ pub fn looks_like_key(text: &str) -> bool {
         || has_web_token(text)
         || text
             .split(|c: char| !(c.is_ascii_alphanumeric() || c == '_' || c == '-'))
+            .filter(|word| word.len() >= SHORTEST)
             .any(|word| KEYS.iter().any(|(prefix, least)| word.starts_with(prefix) && word.len() >= *least))
 }
 
@@ -112,8 +122,11 @@ fn has_web_token(text: &str) -> bool {
     })
 }
 
+/// No shorter word is taken for a key of any kind.
+const SHORTEST: usize = 12;
+
 /// How keys begin, and the least length at which such a word is taken for one.
-const KEYS: [(&str, usize); 23] = [
+const KEYS: [(&str, usize); 35] = [
     ("sk-", 12),
     ("sk_live_", 12),
     ("sk_test_", 12),
@@ -138,11 +151,28 @@ const KEYS: [(&str, usize); 23] = [
     ("hf_", 20),
     ("gsk_", 16),
     ("eyJhbGci", 20),
+    ("pypi-", 40),
+    ("ghr_", 12),
+    ("glptt-", 16),
+    ("xapp-", 12),
+    ("dckr_pat_", 16),
+    ("dop_v1_", 20),
+    ("shpat_", 20),
+    ("whsec_", 20),
+    ("rubygems_", 20),
+    ("AGE-SECRET-KEY-", 20),
+    ("lin_api_", 20),
+    ("tfp_", 20),
 ];
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_kind_of_key_is_shorter_than_the_shortest() {
+        assert_eq!(KEYS.iter().map(|(_, least)| *least).min(), Some(SHORTEST));
+    }
 
     #[test]
     fn a_message_repeats_only_short_plain_text() {
@@ -178,6 +208,14 @@ mod tests {
         assert_eq!(named("tools", "lint"), "tools.lint");
     }
 
+    /// With 64 bits two texts of one digest were found in minutes.
+    #[test]
+    fn a_digest_is_half_of_a_sha_256() {
+        let long = "x".repeat(2000);
+        assert!(whole(&long).ends_with(&format!("...#{}", digest(&long))));
+        assert_eq!(digest("abc"), "ba7816bf8f01cfea414140de5dae2223");
+    }
+
     #[test]
     fn keys_are_known_by_their_form_wherever_they_stand() {
         for text in ["sk-abcdefghijkl", "x=ghp_abcdefghijkl", "-----BEGIN RSA", "http://sk-abcdefghijkl@h"] {
@@ -188,11 +226,13 @@ mod tests {
             "rk_live_abcdefgh",
             "xoxa-2-abcdefgh",
             "npm_abcdefghijklmnopqrstuvwxyz0123456789",
+            "pypi-AgEIcHlwaS5vcmcCJDAwMDAwMDAwLTAwMDAtMDAwMC0w",
+            "dckr_pat_abcdefghijkl",
             "x eyJ0eXAiOiJKV1Qi.eyJzdWIiOiIx.abc",
         ] {
             assert!(looks_like_key(text), "{text}");
         }
-        for text in ["npm_config_registry_of_packages", "a.eyJ", "grey.eyJx"] {
+        for text in ["pypi-server-behind-a-proxy", "npm_config_registry_of_packages", "a.eyJ", "grey.eyJx"] {
             assert!(!looks_like_key(text), "{text}");
         }
         for text in ["task-abcdefghijklmn", "sk-1", "prompts/coder.md", "desk-top-publishing"] {

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::document::Document;
 use crate::narrower::{Code, Finding};
-use crate::shown::{nearest, shown};
+use crate::shown::shown;
 use crate::{Date, Faults, ShapeError};
 
 use raw::{RawFoundry, RawWaiver};
@@ -128,7 +128,7 @@ fn code(key: &str, text: &str, doc: &mut Document<'_>) -> Option<Code> {
             let all = || Code::ALL.into_iter().filter(|code| code.is_waivable()).map(Code::as_str);
             // Words are compared in lower case.
             let lower: Vec<String> = all().map(str::to_lowercase).collect();
-            let near = nearest(text, lower.iter().map(String::as_str));
+            let near = doc.spelling.nearest(text, lower.iter().map(String::as_str));
             let help = match near.and_then(|near| all().find(|code| code.eq_ignore_ascii_case(near))) {
                 Some(near) => format!("did you mean `{near}`?"),
                 None => "write the code of a finding, as in `W-TOOL-ADDED`".to_owned(),

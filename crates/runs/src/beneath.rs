@@ -112,7 +112,7 @@ impl Folder {
     }
 
     /// Where a link in this folder points.
-    pub(crate) fn target(&self, name: &OsStr) -> io::Result<OsString> {
+    pub fn target(&self, name: &OsStr) -> io::Result<OsString> {
         let target = rustix::fs::readlinkat(&self.0, name, Vec::new())?;
         Ok(OsStr::from_bytes(target.as_bytes()).to_owned())
     }

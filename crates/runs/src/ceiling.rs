@@ -18,7 +18,7 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use policy::{Ceiling, Limits};
+use policy::{Ceiling, Limits, TierChoice};
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 use sandbox::SandboxError;
@@ -56,9 +56,52 @@ pub struct Waiting {
 
 /// What one run takes.
 #[derive(Clone, Copy, Debug)]
-struct Share {
+pub(crate) struct Share {
     memory: u64,
     cores: u32,
+    /// What of the memory is a machine's own.
+    machine: u64,
+}
+
+impl Share {
+    /// Of as many sandboxes at once, each with these limits: the run's, of this tier, and those of its tools, which are
+    /// no machines.
+    pub(crate) fn of(tier: TierChoice, limits: &Limits, at_once: u32) -> Share {
+        let machine = sandbox::beyond_limits(tier);
+        Share {
+            memory: limits.memory.saturating_mul(u64::from(at_once)).saturating_add(machine),
+            cores: limits.cores.saturating_mul(at_once),
+            machine,
+        }
+    }
+
+    /// Told at once, before anything waits: alone under the ceiling it would find no room either.
+    fn check(&self, ceiling: &Ceiling) -> Result<(), SandboxError> {
+        if self.memory <= ceiling.memory && self.cores <= ceiling.cores {
+            return Ok(());
+        }
+        let mib = |bytes: u64| bytes >> 20;
+        let (of_machine, other) = match self.machine {
+            0 => (String::new(), ""),
+            machine => {
+                let beside = "a machine has for itself beside `limits.memory`";
+                (format!(", {} MiB of which {beside}", mib(machine)), ", or name a tier that is no machine")
+            }
+        };
+        Err(SandboxError::Refused {
+            reason: format!(
+                "it takes {} MiB{of_machine}, and {} cores with all its sandboxes at once, and the ceiling of {} MiB and \
+                 {} cores never has room for that",
+                mib(self.memory),
+                self.cores,
+                mib(ceiling.memory),
+                ceiling.cores
+            ),
+            remedy: format!(
+                "raise `ceiling.memory` and `ceiling.cores`, or lower `limits.memory` and `limits.cores`{other}"
+            ),
+        })
+    }
 }
 
 /// What a seat says.
@@ -82,8 +125,7 @@ pub(crate) struct Place {
     pub(crate) waited: Duration,
 }
 
-/// Waits until there is room for as many sandboxes at once, each with these limits. `told` hears of each change
-/// while it waits, and says whether to go on.
+/// Waits until there is room for this share. `told` hears of each change while it waits, and says whether to go on.
 ///
 /// # Errors
 /// [`RunError::Cancelled`] when it does not go on; [`RunError::Sandbox`] when there is never room; [`RunError::Io`].
@@ -91,20 +133,14 @@ pub(crate) async fn enter(
     store: &Path,
     id: &RunId,
     ceiling: &Ceiling,
-    (limits, at_once): (&Limits, u32),
+    share: Share,
     told: &(dyn Fn(&Waiting) -> bool + Sync),
 ) -> Result<Place, RunError> {
     let began = Instant::now();
     let folder = store.parent().unwrap_or(store).join("ceiling");
     let failed = |source| RunError::Io { doing: "find room with", path: folder.clone(), source };
     DirBuilder::new().recursive(true).mode(0o700).create(&folder).map_err(failed)?;
-    let share = Share {
-        memory: limits.memory.saturating_mul(u64::from(at_once)),
-        cores: limits.cores.saturating_mul(at_once),
-    };
-    if share.memory > ceiling.memory || share.cores > ceiling.cores {
-        return Err(never(at_once).into());
-    }
+    share.check(ceiling)?;
     let (mut place, mut last, mut asked) = (None, Waiting::default(), began);
     loop {
         let looked = match alone(&folder).map_err(failed)? {
@@ -129,15 +165,6 @@ pub(crate) async fn enter(
         }
         tokio::time::sleep(again).await;
         asked = Instant::now();
-    }
-}
-
-/// Alone under the ceiling, one sandbox has room: a deployment that gives none is refused when it is read.
-fn never(at_once: u32) -> SandboxError {
-    SandboxError::Refused {
-        reason: format!("it has {at_once} sandboxes at once, which the ceiling never has room for"),
-        remedy: "raise `ceiling.memory` and `ceiling.cores`, or lower `limits.memory` and `limits.cores`"
-            .to_owned(),
     }
 }
 
@@ -220,7 +247,7 @@ fn take_seat(folder: &Path, id: &RunId, share: Share) -> io::Result<Place> {
         let file = made(&seat)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => {
-                let Share { memory, cores } = share;
+                let Share { memory, cores, machine: _ } = share;
                 let taken = Taken { run: id.to_string(), holds: false, memory, cores };
                 return Ok(Place { file, seat, taken, waited: Duration::ZERO });
             }
@@ -283,7 +310,7 @@ mod tests {
 
         fn enter(&self, id: &RunId, ceiling: &Ceiling) -> Result<Place, RunError> {
             // Who has to wait goes away again.
-            wait(enter(&self.store(), id, ceiling, (&Limits::default(), 1), &|_| false))
+            wait(enter(&self.store(), id, ceiling, usual(1), &|_| false))
         }
 
         /// Seats that somebody has, and seats there are.
@@ -303,6 +330,10 @@ mod tests {
         let mut ids: Vec<RunId> = (0..N).map(|_| RunId::new().unwrap()).collect();
         ids.sort();
         ids.try_into().unwrap()
+    }
+
+    fn usual(at_once: u32) -> Share {
+        Share::of(TierChoice::Namespace, &Limits::default(), at_once)
     }
 
     fn two() -> Ceiling {
@@ -335,17 +366,47 @@ mod tests {
     /// A run whose Guild has tools of its own has a second sandbox, with the same bounds, during each call of one.
     #[test]
     fn a_run_with_two_sandboxes_at_once_takes_the_room_of_two() {
-        let usual = Limits::default();
-        let ceiling = Ceiling { memory: usual.memory * 3 - 1, ..Ceiling::default() };
+        let one = Limits::default().memory;
+        let ceiling = Ceiling { memory: one * 3 - 1, ..Ceiling::default() };
         let (data, [a, b, _]) = (Data::new(), ids());
-        let enter = |ceiling: &Ceiling| wait(enter(&data.store(), &a, ceiling, (&usual, 2), &|_| false));
+        let enter = |ceiling: &Ceiling| wait(enter(&data.store(), &a, ceiling, usual(2), &|_| false));
         let first = enter(&ceiling).unwrap();
         assert!(matches!(data.enter(&b, &ceiling), Err(RunError::Cancelled)));
         drop(first);
         // What would never fit does not wait for ever.
-        let small = Ceiling { memory: usual.memory * 2 - 1, ..Ceiling::default() };
+        let small = Ceiling { memory: one * 2 - 1, ..Ceiling::default() };
         assert!(matches!(enter(&small), Err(RunError::Sandbox(SandboxError::Refused { .. }))));
         assert_eq!(data.seats().0, 0);
+    }
+
+    /// The group of a machine bounds its guest's memory, its kernel's and its monitor's together: so much is taken.
+    #[test]
+    fn a_machine_takes_what_it_has_for_itself_as_well() {
+        let usual = Limits::default();
+        let share = |tier, at_once| Share::of(tier, &usual, at_once).memory;
+        let own = (192 + 384) << 20;
+        assert_eq!(share(TierChoice::Microvm, 1), usual.memory + own);
+        // The other one is of a tool, which is never a machine.
+        assert_eq!(share(TierChoice::Microvm, 2), usual.memory * 2 + own);
+        for tier in [TierChoice::Confined, TierChoice::Namespace, TierChoice::Gvisor, TierChoice::Wasm] {
+            assert_eq!(share(tier, 1), usual.memory, "{tier:?}");
+        }
+        // Two machines where without what is theirs two would fit: the second waits.
+        let (data, [a, b]) = (Data::new(), ids());
+        let ceiling = Ceiling { memory: usual.memory * 2 + own, ..Ceiling::default() };
+        let enter = |id, ceiling: &Ceiling| {
+            let machine = Share::of(TierChoice::Microvm, &usual, 1);
+            wait(enter(&data.store(), id, ceiling, machine, &|_| false))
+        };
+        let first = enter(&a, &ceiling).unwrap();
+        assert!(matches!(enter(&b, &ceiling), Err(RunError::Cancelled)));
+        drop(first);
+        // One that would never fit does not wait, and is told what is a machine's own.
+        let told = enter(&a, &Ceiling { memory: usual.memory + own - 1, ..Ceiling::default() }).unwrap_err();
+        assert!(matches!(told, RunError::Sandbox(SandboxError::Refused { .. })));
+        let told = told.told();
+        assert!(told.contains("it takes 2624 MiB, 576 MiB of which a machine has for itself"), "{told}");
+        assert!(told.contains("name a tier that is no machine"), "{told}");
     }
 
     /// The oldest that waits is served first, also when a younger one would fit.
@@ -355,7 +416,8 @@ mod tests {
         let _first = data.enter(&a, &two()).unwrap();
         let folder = data.0.path().join("ceiling");
         let mut waits = None;
-        let looked = look(&folder, &b, &two(), Share { memory: 1 << 40, cores: 1 }, &mut waits).unwrap();
+        let looked =
+            look(&folder, &b, &two(), Share { memory: 1 << 40, cores: 1, machine: 0 }, &mut waits).unwrap();
         assert!(matches!(looked, Look::Full(_)) && waits.is_some());
         assert!(matches!(data.enter(&c, &two()), Err(RunError::Cancelled)));
         drop(waits);
@@ -369,7 +431,7 @@ mod tests {
         let one = Ceiling { sandboxes: 1, ..Ceiling::default() };
         let first = data.enter(&a, &one).unwrap();
         let folder = data.0.path().join("ceiling");
-        let (mut waits, share) = (None, Share { memory: 1, cores: 1 });
+        let (mut waits, share) = (None, Share { memory: 1, cores: 1, machine: 0 });
         look(&folder, &b, &one, share, &mut waits).unwrap();
         let ago = |file: &File| file.set_modified(std::time::SystemTime::now() - PASSED).unwrap();
         ago(&waits.as_ref().unwrap().file);
@@ -395,7 +457,7 @@ mod tests {
             drop(first.lock().unwrap().take());
             true
         };
-        let place = wait(enter(&data.store(), &b, &one, (&Limits::default(), 1), &told)).unwrap();
+        let place = wait(enter(&data.store(), &b, &one, usual(1), &told)).unwrap();
         let heard = heard.into_inner().unwrap();
         assert_eq!(heard, [Waiting { before: 0, running: 1, memory: 2 << 30, cores: 2 }]);
         assert!(place.waited >= LOOK);

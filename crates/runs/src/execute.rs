@@ -163,6 +163,10 @@ impl Run {
             (Some(_), Some((beside, plan))) => beside.run(plan, call, cancel, on_output).await,
             (None, _) => Err(SandboxError::Lost { doing: "the run is over".to_owned() }),
         };
+        // However it ended: what it asked for stands before its end.
+        if let Some(outward) = &self.outward {
+            outward.judge();
+        }
         match outcome {
             Ok(outcome) => {
                 self.done.fetch_add(1, Ordering::Relaxed);

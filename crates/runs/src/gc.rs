@@ -198,6 +198,22 @@ fn remove(store: &Folder, name: &OsStr) -> io::Result<()> {
     take_apart(store, &aside)
 }
 
+/// Removes a folder with everything in it, however deep that is and whatever modes a guest has given it; no link is
+/// followed.
+///
+/// # Errors
+/// The first thing that could not be removed; what was in the way before it is gone.
+pub fn remove_tree(folder: &Path) -> io::Result<()> {
+    let name = folder.file_name().ok_or(io::ErrorKind::InvalidInput)?;
+    let parent = folder.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let parent = Folder::open(parent.unwrap_or(Path::new(".")))?;
+    if parent.look(name)?.is_dir() {
+        take_apart(&parent, name)
+    } else {
+        Err(io::ErrorKind::NotADirectory.into())
+    }
+}
+
 fn take_apart(store: &Folder, name: &OsStr) -> io::Result<()> {
     let root = enter(store, name)?;
     let mut moved = 0u64;

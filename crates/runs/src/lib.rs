@@ -27,6 +27,7 @@ mod import;
 mod manifest;
 mod mask;
 mod module;
+mod network;
 mod output;
 mod outward;
 mod patch;
@@ -34,10 +35,12 @@ mod probe;
 mod prove;
 mod quote;
 mod record;
+mod refusals;
 mod rehearse;
 mod rename;
 mod resume;
 mod run;
+mod serving;
 mod store;
 mod workspace;
 
@@ -51,19 +54,20 @@ pub use call::{
     RunResult, Summary, Watch,
 };
 pub use ceiling::Waiting;
-pub use clean::{clean, in_json, marked};
+pub use clean::{clean, hides, in_json, marked};
 pub use egress::{BadSecret, Granted};
 pub use event::{Channel, Event, Resume, UnknownCall};
 pub use fetch::Page;
-pub use gc::{Cleared, Ended as EndedRun, Removed, gc};
+pub use gc::{Cleared, Ended as EndedRun, Removed, gc, remove_tree};
 pub use id::{BadRunId, RunId};
 pub use import::History;
 pub use manifest::sha256;
 pub use mask::Mask;
+pub use network::Network;
 pub use probe::probe;
 pub use prove::{
-    Attack, BadCorpus, Corpus, Directly, Outside, Played, Player, Proof, Shown, Verdict, afterwards, prove,
-    prove_by, small,
+    About, Attack, BadCorpus, Control, Controls, Corpus, Directly, Outside, Played, Player, Proof, Shown,
+    Verdict, afterwards, leave_open, prove, prove_by, small,
 };
 pub use record::{Checked, Finding, Record, Standing};
 pub use rehearse::{Rehearsed, Request, rehearse};

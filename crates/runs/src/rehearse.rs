@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use egress::{
     Asked, Dial, Dialing, Egress, Event, Granted, Pinned, Resolve, Resolving, Sink, Terms, Unresolved,
 };
-use policy::{HostName, HostRule};
+use policy::{HostName, HostRule, Traffic};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// What a guest asks the proxy for.
@@ -66,8 +66,8 @@ pub fn rehearse(rules: &[HostRule], request: &Request, answers: Vec<Vec<IpAddr>>
     let granted: Result<Vec<Granted>, _> =
         rules.iter().map(|rule| Granted::new(rule.clone().into(), |_| None)).collect();
     let granted = granted.map_err(io::Error::other)?;
-    let terms =
-        Terms { resolver: stage.clone(), dialer: stage.clone(), ..Terms::new(granted, stage.clone())? };
+    let terms = Terms::new(granted, &Traffic::default(), stage.clone())?;
+    let terms = Terms { resolver: stage.clone(), dialer: stage.clone(), ..terms };
     let said = said(request)?;
     let egress = Egress::new(terms);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;

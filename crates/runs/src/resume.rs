@@ -144,6 +144,10 @@ impl Interrupted {
         self.known.used()
     }
 
+    pub(crate) fn record(&self) -> &[Value] {
+        &self.events
+    }
+
     /// What its record says happened, with the line at its end that will say that it goes on.
     pub fn past(&self) -> Past {
         // The end that somebody gave the record who cleared up is no part of what happened.

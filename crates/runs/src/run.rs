@@ -19,24 +19,24 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 use std::time::{Duration, Instant, SystemTime};
 
-use policy::{CallLimits, Isolation, Limits, StopReason, Tier, TierChoice};
+use policy::{CallLimits, Isolation, Limits, StopReason, Tier, TierChoice, Traffic};
 use sandbox::{Ended, Host, Module, Plan, Ready, Report, Running, SandboxError};
 use serde_json::{Map, Value, json};
 
 use crate::beneath::Folder;
 use crate::call::Watch;
-use crate::ceiling::{self, Place};
+use crate::ceiling::{self, Place, Share};
 use crate::clean::{clean, cut};
-use crate::gc;
 use crate::hold::Hold;
 use crate::module::{self, Beside};
-use crate::outward::{self, Outward};
+use crate::outward::{self, Means, Outward};
 use crate::record::{Known, Prepared, remove_halves};
 use crate::resume::{self, Interrupted};
 use crate::{
-    Apart, Cancel, Changes, Event, Granted, Mask, Opening, Record, Renamed, Resume, RunError, RunId,
-    RunResult, Summary, Workspace,
+    Apart, Cancel, Changes, Event, Mask, Opening, Record, Renamed, Resume, RunError, RunId, RunResult,
+    Summary, Workspace,
 };
+use crate::{gc, network};
 
 /// Artifacts other than output may be this large even where `call.output` is small.
 const LARGEST_ARTIFACT: u64 = 4 << 20;
@@ -104,6 +104,7 @@ impl Run {
     pub async fn resume(host: &Host, past: Interrupted, opening: Opening<'_>) -> Result<Run, RunError> {
         let restarted = past.restarted();
         let originals = past.meta()["originals"].as_str().map(PathBuf::from);
+        let traffic = network::left(&opening.grant.traffic, past.record());
         let Interrupted { hold, id, dir, known, manifest, .. } = past;
         let workspace = Workspace::again(&dir.join("workspace"), manifest, originals.as_deref());
         // What the killed one's forker could not remove.
@@ -118,7 +119,7 @@ impl Run {
                 run.before = known.used();
                 run.resumed = known.resumed + 1;
                 run.done = AtomicU32::new(known.done);
-                run.open_the_way_out(&opening.granted)?;
+                run.open_the_way_out(&opening, &traffic)?;
                 Ok(run)
             }
             Err(e) => {
@@ -184,10 +185,9 @@ impl Run {
         self.outward.as_ref().is_some_and(Outward::has_doors)
     }
 
-    fn open_the_way_out(&mut self, granted: &[Granted]) -> Result<(), RunError> {
-        if !granted.is_empty() {
-            let knocks = self.running.as_ref().and_then(Running::knocks);
-            self.outward = Some(Outward::open(granted, &self.record, knocks)?);
+    fn open_the_way_out(&mut self, opening: &Opening<'_>, traffic: &Traffic) -> Result<(), RunError> {
+        if !opening.granted.is_empty() {
+            self.open_the_way_by(&opening.granted, traffic, Means::default())?;
         }
         Ok(())
     }
@@ -452,7 +452,7 @@ impl Beginning {
         let grant = opening.grant;
         // A tool of the Guild's own has a sandbox beside the run's, with the same bounds.
         let at_once = if opening.tools.is_empty() { 1 } else { 2 };
-        let share = (&grant.limits, at_once);
+        let share = Share::of(grant.isolation.tier, &grant.limits, at_once);
         let place = ceiling::enter(opening.store, &self.id, &grant.ceiling, share, opening.waiting).await?;
         self.meta.insert("waited_ms".to_owned(), json!(place.waited.as_millis()));
         let held = held(&self.dir, &self.hold, Some(&place))?;
@@ -549,7 +549,7 @@ impl Beginning {
                 let report = running.report().clone();
                 let beside = (!opening.tools.is_empty()).then(|| Beside::new(host, opening));
                 let mut run = self.run(opening, workspace, record, Some(running), beside, report);
-                run.open_the_way_out(&opening.granted)?;
+                run.open_the_way_out(opening, &opening.grant.traffic)?;
                 Ok(run)
             }
             Err(e) => {
@@ -751,25 +751,25 @@ fn millis_of(time: Duration) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::{Cancel, ProgramCall, Standing, verify};
     use policy::{Deployment, Grant, Tier};
 
-    struct Rig {
+    pub(crate) struct Rig {
         dir: tempfile::TempDir,
         grant: Grant,
     }
 
     impl Rig {
-        fn new() -> Rig {
+        pub(crate) fn new() -> Rig {
             let dir = tempfile::tempdir().unwrap();
             std::fs::create_dir(dir.path().join("source")).unwrap();
             std::fs::write(dir.path().join("source/file"), "x\n").unwrap();
             Rig { dir, grant: Grant::without_guild(&Deployment::default()) }
         }
 
-        fn store(&self) -> PathBuf {
+        pub(crate) fn store(&self) -> PathBuf {
             self.dir.path().join("data/runs")
         }
 
@@ -796,7 +796,7 @@ mod tests {
         }
 
         /// An open run whose sandbox is gone already.
-        fn run(&self) -> Run {
+        pub(crate) fn run(&self) -> Run {
             self.beginning(|mut beginning, opening| {
                 let workspace = beginning.import(&opening).unwrap();
                 let record = beginning.record().unwrap();
@@ -805,13 +805,14 @@ mod tests {
                     engine: String::new(),
                     layers: Vec::new(),
                     start_ms: 0,
+                    launch_ms: 0,
                     not_collected: None,
                 };
                 beginning.run(&opening, workspace, record, None, None, report)
             })
         }
 
-        fn result(&self, id: &str) -> Value {
+        pub(crate) fn result(&self, id: &str) -> Value {
             let checked = verify(&self.store(), id).unwrap();
             assert_eq!(checked.standing, Standing::Whole, "{:?}", checked.findings);
             serde_json::from_slice(&std::fs::read(self.store().join(id).join("result.json")).unwrap())

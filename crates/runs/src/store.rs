@@ -11,10 +11,12 @@ use crate::gc;
 use crate::hold::Hold;
 use crate::quote::in_text;
 use crate::record::{self, Checked, Depth, Standing};
-use crate::{BadRunId, RunId};
+use crate::{BadRunId, Network, RunId};
 
 const MOST_RUNS: usize = 1_000_000;
 const MOST_EVENTS: usize = 100_000;
+/// Bytes of events that are held to be shown.
+const MOST_SHOWN: usize = 64 << 20;
 
 /// Why a run cannot be shown.
 #[derive(Debug, thiserror::Error)]
@@ -88,8 +90,12 @@ pub struct Full {
     pub meta: Option<Value>,
     /// `result.json`, if it can be read.
     pub result: Option<Value>,
-    /// The events that can be read.
+    /// What passed the way out, so far; none where nothing was asked.
+    pub network: Option<Network>,
+    /// The events that can be read, and are not too many to be held.
     pub events: Vec<Value>,
+    /// Lines behind them that are too many to be held; `network` has nothing of them.
+    pub left_out: u64,
     /// Where the run is.
     pub dir: PathBuf,
 }
@@ -130,12 +136,17 @@ pub fn list(store: &Path) -> Result<Listing, StoreError> {
 /// [`StoreError`] when there is no such run.
 pub fn show(store: &Path, id: &str) -> Result<Full, StoreError> {
     let (id, run) = open(store, id)?;
+    let running = Hold::is_held(&store.join(id.as_str()));
+    let (events, looked_at) = record::events_within(&run, MOST_EVENTS, MOST_SHOWN).unwrap_or_default();
+    let checked = Checked::of(&run, &id, Depth::All);
     Ok(Full {
-        running: Hold::is_held(&store.join(id.as_str())),
-        checked: Checked::of(&run, &id, Depth::All),
+        running,
+        left_out: checked.events.saturating_sub(looked_at),
+        checked,
         meta: record::json(&run, "meta.json").ok(),
         result: record::json(&run, "result.json").ok(),
-        events: record::events(&run, MOST_EVENTS).unwrap_or_default(),
+        network: Network::of(&events, running),
+        events,
         dir: store.join(id.as_str()),
     })
 }

@@ -77,8 +77,8 @@ impl Cgroup {
     pub(crate) fn make(places: &Places, id: u64, backend: &Backend, bounds: &Bounds) -> Cgroup {
         let mut bounds = bounds.clone();
         if let Backend::Microvm { .. } = backend {
-            // The machine's memory is the guest's; the monitor needs some of its own.
-            bounds.memory = bounds.memory.saturating_add(machine::MONITOR_MEMORY);
+            // The monitor needs some of its own.
+            bounds.memory = machine::memory_of_machine(&bounds).saturating_add(machine::MONITOR_MEMORY);
         }
         let processes = most_processes(backend, &bounds);
         let own_name = format!("{PREFIX}{}-{id}", own_name());

@@ -270,7 +270,7 @@ async fn deliver(frame: Frame, Sorted { calls, exchange }: &Sorted) -> bool {
             Ok(end) => Arrival::End(end),
             Err(_) => return false,
         },
-        Kind::Knock | Kind::Data | Kind::Finish | Kind::Credit | Kind::Close => {
+        Kind::Knock | Kind::Missed | Kind::Data | Kind::Finish | Kind::Credit | Kind::Close => {
             return exchange.as_ref().is_some_and(|exchange| exchange.take(frame).is_ok());
         }
         Kind::Hello | Kind::Start | Kind::Kill | Kind::Sweep | Kind::Collect => return false,
@@ -316,13 +316,13 @@ mod tests {
     /// Without a grant no frame of a stream is one that a guest may send; with one, only those it began (R12, R48).
     #[tokio::test]
     async fn frames_of_streams_end_the_channel_where_nothing_is_granted() {
-        let kinds = [Kind::Knock, Kind::Data, Kind::Finish, Kind::Credit, Kind::Close];
+        let kinds = [Kind::Knock, Kind::Missed, Kind::Data, Kind::Finish, Kind::Credit, Kind::Close];
         for kind in kinds {
             let sorted = Sorted { calls: Arc::default(), exchange: None };
             assert!(!deliver(Frame::new(kind, 1, Vec::new()), &sorted).await, "{kind:?}");
         }
         let names = vec![Name { host: "a.org".to_owned(), star: false, port: 443 }];
-        let (exchange, _knocks) = Exchange::new(Doors { names });
+        let (exchange, _knocks, _missing) = Exchange::new(Doors { names });
         let sorted = Sorted { calls: Arc::default(), exchange: Some(exchange) };
         for kind in kinds {
             let sound = deliver(Frame::new(kind, 1, Vec::new()), &sorted).await;

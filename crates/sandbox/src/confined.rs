@@ -52,9 +52,7 @@ impl Scratch {
     pub(crate) fn make(launch: &Launch) -> io::Result<Scratch> {
         let beside = launch.workspace.parent().unwrap_or(Path::new("/"));
         // A name that nobody can foresee, and no link in its place: making it fails if it is there.
-        let mut number = [0; 8];
-        fs::File::open("/dev/urandom")?.read_exact(&mut number)?;
-        let path = beside.join(format!("{PRIVATE}{:016x}", u64::from_ne_bytes(number)));
+        let path = beside.join(format!("{PRIVATE}{}", sys::unforeseen()?));
         fs::DirBuilder::new().mode(0o700).create(&path)?;
         let scratch = Scratch(path);
         if let (id, true) = guest() {

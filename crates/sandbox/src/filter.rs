@@ -4,7 +4,9 @@
 //! entries. A few calls are answered with `ENOSYS` instead, because programs then take an older way that the
 //! filter can judge (`clone3` hides its flags behind a pointer) or fall back cleanly (`io_uring`).
 
+mod asked;
 mod compact;
+pub(crate) mod engine;
 
 use std::collections::BTreeMap;
 
@@ -13,6 +15,8 @@ use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
     TargetArch, apply_filter,
 };
+
+pub(crate) use asked::{MARK, attributes, without_mark};
 
 use crate::launch::Held;
 
@@ -198,18 +202,13 @@ const PROCESSES: &[c_long] = &[
     libc::SYS_sched_yield,
     libc::SYS_sched_getaffinity,
     libc::SYS_sched_getparam,
-    libc::SYS_sched_setparam,
     libc::SYS_sched_getscheduler,
-    libc::SYS_sched_setscheduler,
     libc::SYS_sched_get_priority_max,
     libc::SYS_sched_get_priority_min,
     libc::SYS_sched_rr_get_interval,
     libc::SYS_sched_getattr,
-    libc::SYS_sched_setattr,
     libc::SYS_getpriority,
-    libc::SYS_setpriority,
     libc::SYS_ioprio_get,
-    libc::SYS_ioprio_set,
     libc::SYS_getrlimit,
     libc::SYS_setrlimit,
     libc::SYS_getrusage,
@@ -348,7 +347,14 @@ const IDENTITY: &[c_long] = &[
 
 const SYSTEM: &[c_long] = &[libc::SYS_uname, libc::SYS_sysinfo, libc::SYS_getrandom, libc::SYS_getcpu];
 
-// `sched_setaffinity` is allowed only where a cgroup counts processor time: elsewhere affinity itself is the bound.
+/// Calls that a process may aim at any other of its user, in `confined` at those of other sandboxes and of the host,
+/// elsewhere at init: only at itself. Of affinity only where a cgroup counts processor time: elsewhere it is the bound.
+const ONLY_SELF: &[c_long] = &[
+    libc::SYS_sched_setaffinity,
+    libc::SYS_sched_setparam,
+    libc::SYS_sched_setscheduler,
+    libc::SYS_sched_setattr,
+];
 
 /// Memory that no process maps and no per-process bound counts, the kernel's own for semaphores and messages
 /// included: allowed only where a cgroup counts it.
@@ -492,7 +498,7 @@ fn answer(calls: &[c_long], code: c_int) -> Result<BpfProgram, seccompiler::Erro
 
 /// Calls of the confined tier that take any argument in the namespace tier and none here: they reach others
 /// through what is shared (IPC names, and paths that Landlock does not judge: owners, attributes, watches; for
-/// modes and times see [`attributes`]).
+/// modes, times and what is open already see [`asked`]).
 const NOT_SHARED: &[c_long] = &[
     libc::SYS_bind,
     libc::SYS_listen,
@@ -518,30 +524,6 @@ const NOT_SHARED: &[c_long] = &[
     libc::SYS_futimesat,
 ];
 
-/// The calls about which init is asked in the confined tier: modes and times by path. Times of an open file come
-/// without one.
-pub(crate) fn attributes() -> Result<BpfProgram, seccompiler::Error> {
-    let path = SeccompCondition::new(1, SeccompCmpArgLen::Qword, SeccompCmpOp::Ne, 0)?;
-    let mut rules: Rules = [libc::SYS_fchmodat, libc::SYS_fchmodat2].map(|nr| (nr, Vec::new())).into();
-    #[cfg(target_arch = "x86_64")]
-    rules.insert(libc::SYS_chmod, Vec::new());
-    rules.insert(libc::SYS_utimensat, vec![SeccompRule::new(vec![path])?]);
-    let mut program: BpfProgram =
-        SeccompFilter::new(rules, SeccompAction::Allow, SeccompAction::Trap, arch())?.try_into()?;
-    // The library has no word for a question: what would be a trap becomes one.
-    const RETURN: u16 = 0x06;
-    for instruction in &mut program {
-        if instruction.code == RETURN && instruction.k == libc::SECCOMP_RET_TRAP {
-            instruction.k = libc::SECCOMP_RET_USER_NOTIF;
-        }
-    }
-    Ok(program)
-}
-
-/// Calls that a process of the same user may aim at another: only at itself.
-const ONLY_SELF: &[c_long] =
-    &[libc::SYS_prlimit64, libc::SYS_sched_setparam, libc::SYS_sched_setscheduler, libc::SYS_sched_setattr];
-
 /// The same filter for a sandbox that shares names with the host.
 pub(crate) fn apply_confined(held: Held) -> Result<(), seccompiler::Error> {
     apply_filter(&confined_list(held)?)?;
@@ -560,14 +542,11 @@ fn confined_rules(held: Held) -> Result<Rules, seccompiler::Error> {
     if held.memory {
         rules.insert(libc::SYS_memfd_create, Vec::new());
     }
-    for nr in ONLY_SELF {
-        rules.insert(*nr, vec![only(0, SeccompCmpOp::Eq, 0)?]);
-    }
-    for (nr, which) in [(libc::SYS_setpriority, libc::PRIO_PROCESS), (libc::SYS_ioprio_set, 1)] {
-        let conditions =
-            vec![condition(0, SeccompCmpOp::Eq, u64::from(which))?, condition(1, SeccompCmpOp::Eq, 0)?];
-        rules.insert(nr, vec![SeccompRule::new(conditions)?]);
-    }
+    rules.extend(asked::by_init_only()?);
+    rules.insert(libc::SYS_ioctl, asked::ioctls(&REFUSED_IOCTLS)?);
+    rules.insert(libc::SYS_fcntl, asked::fcntls()?);
+    // Reads no limits of others either.
+    rules.insert(libc::SYS_prlimit64, vec![only(0, SeccompCmpOp::Eq, 0)?]);
     rules.remove(&libc::SYS_socket);
     // A pair of datagram sockets could still send to a path.
     let pairs = [libc::SOCK_STREAM, libc::SOCK_SEQPACKET].into_iter().map(|kind| {
@@ -587,8 +566,16 @@ fn allow_list(held: Held) -> Result<BpfProgram, seccompiler::Error> {
 
 fn table(held: Held) -> Result<Rules, seccompiler::Error> {
     let mut rules: Rules = ALLOWED.iter().flat_map(|(_, calls)| *calls).map(|nr| (*nr, Vec::new())).collect();
-    if held.cores {
-        rules.insert(libc::SYS_sched_setaffinity, Vec::new());
+    for nr in ONLY_SELF {
+        rules.insert(*nr, vec![only(0, SeccompCmpOp::Eq, 0)?]);
+    }
+    if !held.cores {
+        rules.remove(&libc::SYS_sched_setaffinity);
+    }
+    for (nr, which) in [(libc::SYS_setpriority, libc::PRIO_PROCESS), (libc::SYS_ioprio_set, 1)] {
+        let conditions =
+            vec![condition(0, SeccompCmpOp::Eq, u64::from(which))?, condition(1, SeccompCmpOp::Eq, 0)?];
+        rules.insert(nr, vec![SeccompRule::new(conditions)?]);
     }
     if held.memory {
         rules.extend(UNCOUNTED_MEMORY.iter().map(|nr| (*nr, Vec::new())));
@@ -639,14 +626,22 @@ fn sockets() -> Result<Vec<SeccompRule>, seccompiler::Error> {
     Ok(rules)
 }
 
-/// Every ioctl but those that put words into another terminal's mouth, or load a line discipline, and the one by which a
-/// file of ext4 gets the content of another without a stamp of it: by that, whoever looks for changes would miss one.
+const TIOCLINUX: u64 = 0x541c;
+const EXT4_IOC_MOVE_EXT: u64 = 0xc028_660f;
+
+/// Those that put words into another terminal's mouth, or load a line discipline, and the one by which a file of ext4
+/// gets the content of another without a stamp of it: by that, whoever looks for changes would miss one.
+const REFUSED_IOCTLS: [u64; 5] =
+    [libc::TIOCSTI, TIOCLINUX, libc::TIOCCONS, libc::TIOCSETD, EXT4_IOC_MOVE_EXT];
+
 fn ioctls() -> Result<Vec<SeccompRule>, seccompiler::Error> {
-    const TIOCLINUX: u64 = 0x541c;
-    const EXT4_IOC_MOVE_EXT: u64 = 0xc028_660f;
     let not = |nr: u64| condition(1, SeccompCmpOp::Ne, nr);
-    let refused = [libc::TIOCSTI, TIOCLINUX, libc::TIOCCONS, libc::TIOCSETD, EXT4_IOC_MOVE_EXT];
-    Ok(vec![SeccompRule::new(refused.into_iter().map(not).collect::<Result<_, _>>()?)?])
+    Ok(vec![SeccompRule::new(REFUSED_IOCTLS.into_iter().map(not).collect::<Result<_, _>>()?)?])
+}
+
+/// The ioctls of another's terminal.
+fn terminals() -> impl Iterator<Item = u64> {
+    REFUSED_IOCTLS.into_iter().filter(|nr| *nr != EXT4_IOC_MOVE_EXT)
 }
 
 fn condition(arg: u8, op: SeccompCmpOp, value: u64) -> Result<SeccompCondition, seccompiler::Error> {
@@ -692,6 +687,10 @@ mod tests {
             libc::SYS_open_by_handle_at,
             libc::SYS_name_to_handle_at,
             libc::SYS_kcmp,
+            libc::SYS_process_madvise,
+            libc::SYS_process_mrelease,
+            libc::SYS_migrate_pages,
+            libc::SYS_move_pages,
             libc::SYS_move_mount,
             libc::SYS_open_tree,
             libc::SYS_fsopen,
@@ -718,6 +717,91 @@ mod tests {
         }
     }
 
+    /// What the kernel answers for these programs together: it asks all, and takes the sternest; of two errors the one of
+    /// the program installed last.
+    #[cfg(target_arch = "x86_64")]
+    fn together(programs: &[BpfProgram], nr: u32, args: [u64; 6]) -> u32 {
+        let allow = u32::from(SeccompAction::Allow);
+        let answers = programs.iter().rev().map(|program| compact::ask(program, 0xc000_003e, nr, args));
+        let sternest = answers.min_by_key(|answer| (*answer & 0xffff_0000).cast_signed());
+        sternest.unwrap_or(allow)
+    }
+
+    /// Socket families, calls and entries that kernels were broken by (bug class D-17), in the words of the probe in
+    /// `tests/it/walls.rs`, asked of the programs that are loaded: whatever the kernel itself would say, it is not asked.
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn thirty_two_ways_into_the_kernel_are_refused_by_the_filters_themselves() {
+        const X32: u32 = 0x4000_0000;
+        let (none, allow) = ([0; 6], u32::from(SeccompAction::Allow));
+        let first = |a: u64| [a, 0, 0, 0, 0, 0];
+        let socket = |family: u64, kind: u64, protocol: u64| [family, kind, protocol, 0, 0, 0];
+        let nr = |call: c_long| u32::try_from(call).unwrap();
+        let refused: Vec<(u32, [u64; 6])> = [
+            (libc::SYS_unshare, first(0x1000_0000)),
+            (libc::SYS_unshare, first(0x4000_0000)),
+            (libc::SYS_mount, none),
+            (libc::SYS_umount2, none),
+            (libc::SYS_pivot_root, none),
+            (libc::SYS_chroot, none),
+            (libc::SYS_ptrace, none),
+            (libc::SYS_process_vm_readv, first(1)),
+            (libc::SYS_bpf, none),
+            (libc::SYS_perf_event_open, none),
+            (libc::SYS_userfaultfd, none),
+            (libc::SYS_keyctl, none),
+            (libc::SYS_open_by_handle_at, none),
+            (libc::SYS_setns, none),
+            (libc::SYS_init_module, none),
+            (libc::SYS_kexec_load, none),
+            (libc::SYS_clock_settime, none),
+            (libc::SYS_sethostname, none),
+            (libc::SYS_swapon, none),
+            (libc::SYS_reboot, none),
+            (libc::SYS_quotactl, none),
+            (libc::SYS_move_mount, none),
+            (libc::SYS_clone, first(0x1000_0011)),
+            (libc::SYS_socket, socket(38, 5, 0)),
+            (libc::SYS_socket, socket(40, 1, 0)),
+            (libc::SYS_socket, socket(17, 3, 0)),
+            (libc::SYS_socket, socket(2, 3, 1)),
+            (libc::SYS_socket, socket(16, 3, 15)),
+            (libc::SYS_socket, socket(31, 3, 0)),
+        ]
+        .into_iter()
+        .map(|(call, args)| (nr(call), args))
+        .chain([(X32 | nr(libc::SYS_getpid), none)])
+        .collect();
+        let absent_to_it = [libc::SYS_io_uring_setup, libc::SYS_clone3];
+        assert_eq!(refused.len() + absent_to_it.len(), 32);
+        for has in [true, false] {
+            let held = Held { memory: has, processes: has, cores: has };
+            let namespace = [allow_list(held).unwrap(), core_limit().unwrap(), absent().unwrap()];
+            let confined = [confined_list(held).unwrap(), absent().unwrap()];
+            for programs in [&namespace[..], &confined[..]] {
+                for (call, args) in &refused {
+                    let answer = together(programs, *call, *args);
+                    assert_eq!(answer, u32::from(errno(libc::EPERM)), "call {call:#x} {args:x?}");
+                }
+                for call in absent_to_it {
+                    assert_eq!(
+                        together(programs, nr(call), none),
+                        u32::from(errno(libc::ENOSYS)),
+                        "call {call}"
+                    );
+                }
+                // The control: not everything is refused, nor every number in another entry's place.
+                for (call, args) in [(libc::SYS_getpid, none), (libc::SYS_clone, first(0x11))] {
+                    assert_eq!(together(programs, nr(call), args), allow, "call {call}");
+                }
+            }
+            // What is judged by its arguments is let with others.
+            for args in [socket(1, 1, 0), socket(2, 1, 6), socket(16, 3, 0)] {
+                assert_eq!(together(&namespace, nr(libc::SYS_socket), args), allow, "{args:?}");
+            }
+        }
+    }
+
     /// The older entry of a call does the same.
     #[cfg(all(feature = "wasm", target_arch = "x86_64"))]
     #[test]
@@ -733,6 +817,23 @@ mod tests {
             assert!(NOT_FOR_MODULES.contains(&newer), "call {newer}");
             for nr in older {
                 assert!(NOT_FOR_MODULES.contains(nr), "call {nr}, as {newer}");
+            }
+        }
+    }
+
+    /// Whoever has a number in one of these could slow down or move a process that is not its own.
+    #[test]
+    fn what_could_be_aimed_at_another_process_is_judged_by_its_arguments() {
+        let aimed = [libc::SYS_setpriority, libc::SYS_ioprio_set, libc::SYS_prlimit64];
+        for cores in [true, false] {
+            let held = Held { cores, ..Held::default() };
+            for rules in [table(held).unwrap(), confined_rules(held).unwrap()] {
+                for nr in ONLY_SELF.iter().chain(&aimed) {
+                    match rules.get(nr) {
+                        None => assert!(*nr == libc::SYS_sched_setaffinity && !cores, "call {nr}"),
+                        Some(judged) => assert!(!judged.is_empty(), "call {nr}"),
+                    }
+                }
             }
         }
     }

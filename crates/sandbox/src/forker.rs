@@ -2,18 +2,19 @@
 //!
 //! It has one thread and little memory, so that a clone is cheap and safe; it has the executor's ids but none of
 //! its environment, arguments, files or keys. It reads requests from one socket, which is its standard input, and
-//! when that closes (the executor ended, or was killed) it kills every sandbox, removes what it made for them, and
-//! ends.
+//! when that closes (the executor ended, or was killed) it kills every sandbox, removes what it made for them, and what
+//! a killed executor made for machines, and ends.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, kill_process, pidfd_open, waitpid};
 use rustix::thread::Gid;
 
 use crate::cgroup::{self, Cgroup, Places};
@@ -29,6 +30,9 @@ use crate::view::Survey;
 const OPEN_FILES: u64 = 1024;
 /// How long a look at the host's system tells what is there.
 const FRESH: Duration = Duration::from_secs(10);
+/// How long a killed executor may take to be gone.
+const DYING: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
+const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 /// Descriptors that come with every launch; a module may be one more, or the way by which the sockets of doors are
 /// passed out, and what is kept is behind them.
 const STREAMS: usize = 3;
@@ -79,8 +83,35 @@ struct Forker {
     survey: Option<(Survey, Instant)>,
     /// Something was asked already.
     asked: bool,
-    /// What a killed forker left was looked for.
+    /// What the killed left was looked for.
     swept: bool,
+    executor: Executor,
+    /// Where that keeps files of machines, if not in the usual place.
+    kept_in: Option<PathBuf>,
+}
+
+/// The process that all is done for; nothing where it was gone from the beginning.
+struct Executor(Option<(Pid, OwnedFd)>);
+
+impl Executor {
+    fn new(pid: Option<Pid>) -> Executor {
+        Executor(pid.and_then(|pid| Some((pid, pidfd_open(pid, PidfdFlags::empty()).ok()?))))
+    }
+
+    /// Whether it was killed, or broke off: then what it held is held no more. One that only let us go lives.
+    fn is_gone(&self) -> bool {
+        let Some((pid, handle)) = &self.0 else { return true };
+        let ended = |time: &Timespec| poll(&mut [PollFd::new(handle, PollFlags::IN)], Some(time)) != Ok(0);
+        if ended(&NOW) {
+            return true;
+        }
+        // It closes its files one after the other, when its memory is gone already.
+        match sys::text(&format!("/proc/{}/statm", pid.as_raw_nonzero())) {
+            Ok(memory) if memory.starts_with("0 ") => ended(&DYING),
+            Ok(_) => false,
+            Err(_) => ended(&NOW),
+        }
+    }
 }
 
 /// A sandbox as its parent sees it.
@@ -120,7 +151,8 @@ impl Forker {
         let socket = io::stdin().as_fd().try_clone_to_owned()?;
         // Only the tier confined wants it, and is refused where its own sentinel cannot have it.
         rustix::process::set_child_subreaper(Some(rustix::process::getpid())).ok();
-        let places = Places::find(executor(&socket));
+        let executor = executor(&socket);
+        let places = Places::find(executor);
         Ok(Forker {
             socket,
             children: sys::child_signals()?,
@@ -129,6 +161,8 @@ impl Forker {
             survey: None,
             asked: false,
             swept: false,
+            executor: Executor::new(executor),
+            kept_in: None,
         })
     }
 
@@ -138,12 +172,10 @@ impl Forker {
         loop {
             let mut fds =
                 [PollFd::new(&self.socket, PollFlags::IN), PollFd::new(&self.children, PollFlags::IN)];
-            const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
             match poll(&mut fds, (self.asked && !self.swept).then_some(&NOW)) {
                 // Whoever asks for a sandbox does not wait for this: while the first one runs is time enough.
                 Ok(0) => {
-                    self.swept = true;
-                    cgroup::sweep(&self.places);
+                    self.sweep();
                     continue;
                 }
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
@@ -156,7 +188,7 @@ impl Forker {
             if asked {
                 match receive(&self.socket)? {
                     Some((ask, fds)) => {
-                        self.asked = true;
+                        self.asked |= !matches!(ask, Ask::Keep { .. });
                         self.obey(ask, fds)?;
                     }
                     None => return self.end(),
@@ -174,6 +206,10 @@ impl Forker {
                     Err(doing) => Tell::Failed { id, doing },
                 };
                 self.tell(&answer)
+            }
+            Ask::Keep { folder } => {
+                self.kept_in = Some(folder);
+                Ok(())
             }
             Ask::Kill { id } => {
                 if let Some(one) = self.boxes.get_mut(&id) {
@@ -220,7 +256,7 @@ impl Forker {
             }
             false => (None, None),
         };
-        // The new process keeps these: with a single id mapped, the kernel lets it change them no more.
+        // The new process has these from here: in its own namespace it could add none.
         let groups = if root { engine_groups(&launch.backend) } else { Vec::new() };
         if root {
             set_groups(&groups).map_err(during("set the groups"))?;
@@ -362,7 +398,7 @@ impl Forker {
     /// The executor is gone: nothing of its sandboxes may stay.
     fn end(&mut self) -> io::Result<()> {
         if !self.swept {
-            cgroup::sweep(&self.places);
+            self.sweep();
         }
         self.boxes.values_mut().for_each(Child::end);
         loop {
@@ -377,7 +413,18 @@ impl Forker {
         // And the private folders, and what was kept.
         self.boxes.clear();
         self.places.leave();
+        // Secrets and workspaces are in what is made for a machine.
+        if self.executor.is_gone() {
+            machine::sweep(self.kept_in.as_deref());
+        }
         Ok(())
+    }
+
+    /// Removes what forkers and executors left that were killed.
+    fn sweep(&mut self) {
+        self.swept = true;
+        cgroup::sweep(&self.places);
+        machine::sweep(self.kept_in.as_deref());
     }
 }
 
@@ -393,7 +440,6 @@ fn survey() -> Option<Survey> {
 /// The process that started this one, as long as it lives: with it the other end of the socket is gone, and whose child
 /// this is then nobody knows.
 fn executor(socket: &OwnedFd) -> Option<Pid> {
-    const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
     let parent = rustix::process::getppid();
     let mut fds = [PollFd::new(socket, PollFlags::empty())];
     match poll(&mut fds, Some(&NOW)) {
@@ -450,8 +496,9 @@ fn engine_groups(backend: &Backend) -> Vec<Gid> {
 /// Root's own supplementary groups are nothing a guest may have.
 fn set_groups(groups: &[Gid]) -> io::Result<()> {
     match rustix::thread::set_thread_groups(groups) {
+        Ok(()) => Ok(()),
         // Root of a container that may not change ids.
-        Ok(()) | Err(rustix::io::Errno::PERM) => Ok(()),
+        Err(rustix::io::Errno::PERM) if groups.is_empty() => Ok(()),
         Err(e) => Err(e.into()),
     }
 }
@@ -491,7 +538,8 @@ fn ids_of(launch: &Launch, root: bool) -> (u32, u32, u32) {
 fn write_maps(pid: i32, (inside, outside, count): (u32, u32, u32)) -> io::Result<()> {
     // The group's own number may differ from the user's.
     let group = if owns_ids() { outside } else { rustix::process::getegid().as_raw() };
-    if count == 1 {
+    // The kernel asks it of who has no right over its groups; a guest that may not give up those of a root has them.
+    if !owns_ids() {
         fs::write(format!("/proc/{pid}/setgroups"), "deny")?;
     }
     fs::write(format!("/proc/{pid}/gid_map"), format!("{inside} {group} {count}"))?;

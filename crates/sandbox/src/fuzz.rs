@@ -6,7 +6,9 @@ use std::task::{Context, Waker};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::doors::{Doors, Exchange, GuestStream, Knock, Layout, Name, Names, STREAMS, Window, Writer};
+use crate::doors::{
+    Doors, Exchange, GuestStream, Knock, Layout, MISSED, Missed, Misses, Name, Names, STREAMS, Window, Writer,
+};
 use crate::wire::{Decoder, PIECE};
 
 fn doors() -> Doors {
@@ -17,8 +19,8 @@ fn doors() -> Doors {
 /// Any bytes as what comes over the channel of a sandbox with a grant, up to the first that its init would never
 /// send. Who serves the streams reads, writes, ends and lets go as their numbers say.
 pub fn frames(bytes: &[u8]) {
-    let (exchange, mut knocks) = Exchange::new(doors());
-    let (mut decoder, mut served) = (Decoder::default(), Vec::new());
+    let (exchange, mut knocks, mut missing) = Exchange::new(doors());
+    let (mut decoder, mut served, mut told) = (Decoder::default(), Vec::new(), 0);
     let writer = Writer::new(&exchange);
     for piece in bytes.chunks(1000) {
         decoder.push(piece);
@@ -36,6 +38,11 @@ pub fn frames(bytes: &[u8]) {
                 served.push(stream);
             }
             let (streams, held) = exchange.held();
+            while let Ok(missed) = missing.try_recv() {
+                assert_eq!(Missed::read(&missed.written()), Some(missed));
+                told += 1;
+            }
+            assert!(told <= MISSED, "names without end");
             assert!(streams <= STREAMS && held <= streams * Window::FULL, "{streams} {held}");
         }
         for n in (0..served.len()).rev() {
@@ -78,6 +85,10 @@ pub fn question(bytes: &[u8]) {
     let Ok(Some(layout)) = Layout::of(&doors()) else { return };
     let mut names = Names::of(&layout);
     let first = names.answer(bytes);
+    for missed in names.missed() {
+        assert!(Misses::default().hear(&missed, &doors()), "what is told is taken");
+        assert_eq!(Missed::read(&missed.written()), Some(missed), "what is told is understood");
+    }
     assert!(first.as_ref().is_none_or(|answer| answer.len() <= 512));
     assert_eq!(first, names.answer(bytes), "names never move");
 }
@@ -130,8 +141,15 @@ mod tests {
             for (kind, payload) in frames {
                 talk.extend(Frame::new(kind, number, payload).encode());
             }
+            let missed = Missed::Unknown { host: format!("h{number}.test") };
+            talk.extend(Frame::new(Kind::Missed, 0, missed.written()).encode());
         }
-        mutated(&[talk, include_bytes!("../../../fuzz/corpus/frames/talk").to_vec()], 5000, frames);
+        let kept = [
+            &include_bytes!("../../../fuzz/corpus/frames/talk")[..],
+            include_bytes!("../../../fuzz/corpus/frames/names"),
+        ];
+        let seeds = [&[talk][..], &kept.map(<[u8]>::to_vec)].concat();
+        mutated(&seeds, 5000, frames);
     }
 
     #[test]

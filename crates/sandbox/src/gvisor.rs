@@ -6,6 +6,7 @@ use std::io::{self, Write};
 
 use serde_json::{Value, json};
 
+use crate::engine::{self, Engine};
 use crate::launch::{Bounds, GUEST_ID, INIT_ARG, INIT_PATH, Launch, Place, WORKSPACE, guest_env};
 use crate::sys::{self, Fork};
 
@@ -15,6 +16,7 @@ pub(crate) fn wait_for(launch: &Launch, status: &mut impl Write) -> io::Result<i
     fs::write("/bundle/config.json", bundle(launch, single).to_string())?;
     let argv: Vec<CString> = flags(single).iter().filter_map(|s| CString::new(s.as_str()).ok()).collect();
     let env = [c"PATH=/".to_owned(), c"HOME=/tmp".to_owned(), c"TMPDIR=/tmp".to_owned()];
+    engine::seal(Engine::Runsc)?;
     let runsc = match sys::fork()? {
         Fork::Parent(pid) => pid,
         Fork::Child => {
@@ -25,6 +27,8 @@ pub(crate) fn wait_for(launch: &Launch, status: &mut impl Write) -> io::Result<i
             sys::exit_now(127)
         }
     };
+    // From here on this one only waits.
+    crate::inside::drop_capabilities()?;
     status.write_all(b"+")?;
     // The streams belong to runsc alone now: a closed channel must be seen at both ends.
     let null = fs::OpenOptions::new().read(true).write(true).open("/dev/null")?;

@@ -159,7 +159,12 @@ impl Host {
     /// Says where files are kept that are made once and used by many sandboxes (kernel, system images). Without
     /// it: `/var/cache/oubliette` for root, `~/.cache/oubliette` for others. The first word counts.
     pub fn keep_in(&self, folder: PathBuf) {
-        self.0.cache.get_or_init(|| folder);
+        let told = self.0.cache.get_or_init(|| folder);
+        // Who clears up behind a killed executor must know, too; it has another working folder.
+        if let Ok(folder) = std::path::absolute(told) {
+            // Fails only when the forker is gone, and then whoever comes next clears up.
+            self.ask(&Ask::Keep { folder }, &[]).ok();
+        }
     }
 
     /// Says who hears a line when something is made that takes long and happens once. The first word counts.

@@ -249,21 +249,31 @@ fn open_doors(launch: &Launch, passage: &OwnedFd) -> io::Result<()> {
 
 /// Takes the ids that own the namespace, with all capabilities over it and none outside.
 fn become_owner(launch: &Launch) -> io::Result<()> {
-    take_id(match launch.backend {
-        Backend::Confined | Backend::Namespace | Backend::Microvm { .. } => GUEST_ID,
+    match &launch.backend {
+        // Its one group is that of `/dev/kvm`, by the forker's hand.
+        Backend::Microvm { vm } if vm.monitor.is_kvm() => take_id(GUEST_ID, Groups::Kept),
+        Backend::Confined | Backend::Namespace | Backend::Microvm { .. } => take_id(GUEST_ID, Groups::Left),
         // runsc wants to be root of its namespace.
-        Backend::Gvisor { .. } => 0,
-    })
+        Backend::Gvisor { .. } => take_id(0, Groups::Left),
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Groups {
+    Kept,
+    Left,
 }
 
 /// Becomes this id and keeps the capabilities.
-fn take_id(id: u32) -> io::Result<()> {
+fn take_id(id: u32, groups: Groups) -> io::Result<()> {
     if rustix::process::getuid().as_raw() != id {
         set_keep_capabilities(true)?;
         // A single-id map forbids setgroups; where it is allowed the host's groups must go.
-        match set_thread_groups(&[]) {
-            Ok(()) | Err(rustix::io::Errno::PERM) => {}
-            Err(e) => return Err(e.into()),
+        if groups == Groups::Left {
+            match set_thread_groups(&[]) {
+                Err(e) if e != rustix::io::Errno::PERM || may_set_groups() => return Err(e.into()),
+                Ok(()) | Err(_) => {}
+            }
         }
         let gid = Gid::from_raw(id);
         set_thread_res_gid(gid, gid, gid)?;
@@ -277,6 +287,11 @@ fn take_id(id: u32) -> io::Result<()> {
         )?;
     }
     Ok(())
+}
+
+/// Whether this user namespace allows it; where it cannot be told it should have worked.
+fn may_set_groups() -> bool {
+    !sys::text("/proc/self/setgroups").is_ok_and(|word| word.trim() == "deny")
 }
 
 /// An empty file system of ours over a folder that every host has.
@@ -453,7 +468,7 @@ pub(crate) fn enter_machine(
         sys::set_limit(libc::RLIMIT_NOFILE, 1024, 4096).during("set the limits")?;
         sys::set_limit(libc::RLIMIT_MEMLOCK, 64 << 10, 64 << 10).during("set the limits")?;
         of_the_kernel().during("set the limits")?;
-        take_id(GUEST_ID).during("take the guest's ids")?;
+        take_id(GUEST_ID, Groups::Left).during("take the guest's ids")?;
         // The machine's own group and size hold both.
         seal_namespace(bounds, Held { memory: true, processes: true, cores: true })?;
         Ok(sockets)
@@ -466,6 +481,35 @@ pub(crate) fn give_up_rights() -> io::Result<()> {
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     set_no_new_privs(true)?;
     drop_capabilities()
+}
+
+/// What `runsc` needs of its own user namespace: to build its walls, to serve files, and to take the ids of a guest.
+/// Who maps its own id 0 into another namespace needs the right to files' capabilities.
+const OF_RUNSC: CapabilitySet = CapabilitySet::CHOWN
+    .union(CapabilitySet::DAC_OVERRIDE)
+    .union(CapabilitySet::DAC_READ_SEARCH)
+    .union(CapabilitySet::FOWNER)
+    .union(CapabilitySet::FSETID)
+    .union(CapabilitySet::KILL)
+    .union(CapabilitySet::SETGID)
+    .union(CapabilitySet::SETUID)
+    .union(CapabilitySet::SETPCAP)
+    .union(CapabilitySet::SETFCAP)
+    .union(CapabilitySet::SYS_CHROOT)
+    .union(CapabilitySet::SYS_PTRACE)
+    .union(CapabilitySet::SYS_ADMIN);
+
+/// The same before `runsc` is started, which needs some.
+pub(crate) fn give_up_rights_but_those_of_runsc() -> io::Result<()> {
+    set_no_new_privs(true)?;
+    shrink_bounding_set(CapabilitySet::all() - OF_RUNSC)?;
+    rustix::thread::clear_ambient_capability_set()?;
+    let kept = rustix::thread::capabilities(None)?.permitted & OF_RUNSC;
+    set_capabilities(
+        None,
+        CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() },
+    )?;
+    Ok(())
 }
 
 /// Gives up everything: the last steps of the namespace tier, in the order the kernel asks for.
@@ -485,7 +529,11 @@ fn seal_namespace(bounds: &Bounds, held: Held) -> Result<(), Failure> {
 
 /// No capability can come back.
 pub(crate) fn empty_bounding_set() -> io::Result<()> {
-    for capability in CapabilitySet::all().iter() {
+    shrink_bounding_set(CapabilitySet::all())
+}
+
+fn shrink_bounding_set(by: CapabilitySet) -> io::Result<()> {
+    for capability in by.iter() {
         match rustix::thread::remove_capability_from_bounding_set(capability) {
             // A capability newer than the kernel.
             Ok(()) | Err(rustix::io::Errno::INVAL) => {}
@@ -496,7 +544,7 @@ pub(crate) fn empty_bounding_set() -> io::Result<()> {
 }
 
 /// No capability is left, none can come back.
-fn drop_capabilities() -> io::Result<()> {
+pub(crate) fn drop_capabilities() -> io::Result<()> {
     empty_bounding_set()?;
     rustix::thread::clear_ambient_capability_set()?;
     let none = CapabilitySet::empty();

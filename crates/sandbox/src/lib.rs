@@ -28,6 +28,7 @@ mod clock;
 mod confined;
 mod disk;
 mod doors;
+mod engine;
 mod file_op;
 mod filter;
 mod forker;
@@ -58,9 +59,12 @@ mod wire;
 
 pub use call::{Call, CallBounds, Cancel, Ended, Job, ModuleCall, Outcome, Stream, Usage};
 pub use confined::PRIVATE;
-pub use doors::{Asked, Doors, GuestStream, Knock, Name};
+pub use doors::{Asked, Doors, GuestStream, Knock, Missed, Name};
 pub use file_op::{Change, FileOp, To, Was};
 pub use host::{Host, helper_main};
+pub use machine::beyond_limits;
+#[doc(hidden)]
+pub use machine::in_place_of_a_monitor;
 pub use plan::{Plan, SandboxError, TierProbe, find_runsc, guest_owner, probe};
 pub use ready::Ready;
 pub use report::{Layer, LayerState, Report};

@@ -23,6 +23,11 @@ pub(crate) enum Ask {
     /// Start one; descriptors: guest's input, guest's output, log, a module where one runs in it or where its doors
     /// go, and what is kept open until it is gone.
     Launch(Box<Launch>),
+    /// Where this executor keeps files of machines, if it is not the usual place.
+    Keep {
+        /// The folder, absolute.
+        folder: PathBuf,
+    },
     /// Kill everything of one.
     Kill {
         /// Which.

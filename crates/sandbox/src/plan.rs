@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
 use policy::{BelowFloor, Limits, Rootfs, Surroundings, Tier, TierChoice};
 use serde::Serialize;
@@ -148,11 +149,12 @@ impl Plan {
         fs::canonicalize(&self.workspace).map_err(|e| Problem::Start(format!("find the workspace: {e}")))
     }
 
-    fn beside<'a>(&'a self, module: Option<&'a Module>) -> Beside<'a> {
-        Beside { module, held: &self.held, given: self.given }
+    fn beside<'a>(&'a self, module: Option<&'a Module>, since: Instant) -> Beside<'a> {
+        Beside { since, module, held: &self.held, given: self.given }
     }
 
     async fn attempt(&self, tier: Tier, host: &Host) -> Result<Ready, Problem> {
+        let since = Instant::now();
         let bounds = Bounds::of(&self.limits);
         Layout::of(&self.doors).map_err(Problem::Doors)?;
         let rootfs = match &self.rootfs {
@@ -162,7 +164,7 @@ impl Plan {
         let workspace = self.real_workspace()?;
         let mut results = None;
         let backend = match tier {
-            Tier::Wasm => return self.walled(workspace, bounds, host).await,
+            Tier::Wasm => return self.walled(workspace, bounds, since, host).await,
             Tier::Confined => Backend::Confined,
             Tier::Namespace => Backend::Namespace,
             Tier::Gvisor => {
@@ -174,8 +176,6 @@ impl Plan {
                     rootfs: rootfs.as_deref(),
                     workspace: &workspace,
                     bounds: &bounds,
-                    env: &self.variables(),
-                    doors: &self.doors,
                     emulated: self.tier.fixed() == Some(Tier::Microvm),
                 };
                 let prepared = machine::prepare(host, wanted).await?;
@@ -197,7 +197,11 @@ impl Plan {
         };
         let mut tries = if tier == Tier::Microvm { 2 } else { 1 };
         loop {
-            let answer = ready::launch(tier, launch.clone(), self.beside(None), self.limits.wall, host);
+            if let Some(results) = &results {
+                results.hand_in(&launch.env, &launch.doors)?;
+            }
+            let answer =
+                ready::launch(tier, launch.clone(), self.beside(None, since), self.limits.wall, host);
             match tokio::time::timeout(problem::ANSWER, answer).await {
                 Ok(result) => return result.map(|ready| ready.leaving(results)),
                 Err(_) if tries == 1 => return Err(Problem::Silent),
@@ -216,7 +220,13 @@ impl Plan {
     }
 
     /// The walls of a module: those of the namespace tier, or of the confined one where namespaces cannot be had.
-    async fn walled(&self, workspace: PathBuf, bounds: Bounds, host: &Host) -> Result<Ready, Problem> {
+    async fn walled(
+        &self,
+        workspace: PathBuf,
+        bounds: Bounds,
+        since: Instant,
+        host: &Host,
+    ) -> Result<Ready, Problem> {
         if !wasm::BUILT {
             return Err(Problem::NotBuilt);
         }
@@ -235,8 +245,13 @@ impl Plan {
         };
         let attempt = async |backend: Backend| {
             let launch = Launch { backend, ..launch.clone() };
-            let answer =
-                ready::launch(Tier::Wasm, launch, self.beside(self.module.as_ref()), self.limits.wall, host);
+            let answer = ready::launch(
+                Tier::Wasm,
+                launch,
+                self.beside(self.module.as_ref(), since),
+                self.limits.wall,
+                host,
+            );
             tokio::time::timeout(problem::ANSWER, answer).await.unwrap_or(Err(Problem::Silent))
         };
         match attempt(Backend::Namespace).await {

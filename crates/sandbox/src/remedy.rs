@@ -154,7 +154,10 @@ pub(crate) fn of_layer(name: &str) -> String {
             its command line, and a container whose seccomp profile allows it"
                 .to_owned()
         }
-        "seccomp" => "this tier needs a kernel with CONFIG_SECCOMP_FILTER".to_owned(),
+        "seccomp" => format!(
+            "this tier needs a kernel with CONFIG_SECCOMP_FILTER, and around this program nothing that only says it set \
+             a filter; if that is a container, {CONTAINER}"
+        ),
         _ => format!("something around this program undoes this layer; if that is a container, {CONTAINER}"),
     }
 }

@@ -31,12 +31,15 @@ pub struct Layer {
 pub struct Report {
     /// The tier obtained.
     pub tier: Tier,
-    /// The engine (`runsc 0.0~20240729 systrap`, `linux 6.18`).
+    /// The engine (`gVisor, /usr/bin/runsc`, `Linux 6.18.1 namespaces`); what `runsc` says of its version only `prove` asks.
     pub engine: String,
     /// Layer by layer, as measured before any guest code ran.
     pub layers: Vec<Layer>,
-    /// Milliseconds from the decision to start until init answered.
+    /// Milliseconds from the decision to start this tier until init answered: a machine's images, whether KVM works where
+    /// that is not known yet, and a boot that hung and was given up are among it.
     pub start_ms: u64,
+    /// Of these, from the launch of what answered: a machine's boot without what was made for it.
+    pub launch_ms: u64,
     /// Why what the guest left could not be brought out of it; the workspace is then as it was before. Only a
     /// tier whose guest has a copy of the workspace can fail so.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -11,7 +11,7 @@ use tokio::sync::{Mutex, mpsc};
 use crate::channel::{Arrival, Channel};
 use crate::clock::{self, Clock};
 use crate::disk::{Disk, Filled, Strikes};
-use crate::doors::{Accepting, Knock, Knocks, Way};
+use crate::doors::{Accepting, Knock, Knocks, Missed, Missing, Way};
 use crate::launch::Counters;
 use crate::machine::Results;
 use crate::message::Tell;
@@ -89,6 +89,7 @@ pub struct Running {
     accepting: Option<Accepting>,
     /// Until somebody asks for them.
     knocks: std::sync::Mutex<Option<Knocks>>,
+    missing: std::sync::Mutex<Option<Missing>>,
 }
 
 impl Running {
@@ -99,8 +100,11 @@ impl Running {
         // What the way in took is nothing that a guest has used.
         let cpu = cpu.saturating_add(clock.as_ref().and_then(Clock::used).unwrap_or_default());
         let (tells, next) = (Mutex::new(tells), AtomicU32::new(1));
-        let (accepting, knocks) = way.map(|way| (way.accepting, way.knocks)).unzip();
-        let (accepting, knocks) = (accepting.flatten(), std::sync::Mutex::new(knocks));
+        let (accepting, knocks, missing) = match way {
+            Some(Way { accepting, knocks, missing }) => (accepting, Some(knocks), Some(missing)),
+            None => (None, None, None),
+        };
+        let (knocks, missing) = (std::sync::Mutex::new(knocks), std::sync::Mutex::new(missing));
         Running {
             report,
             disk,
@@ -115,6 +119,7 @@ impl Running {
             results,
             accepting,
             knocks,
+            missing,
         }
     }
 
@@ -124,6 +129,12 @@ impl Running {
     /// that is held beyond the end of the sandbox gives what had come, and then an end or an error.
     pub fn knocks(&self) -> Option<mpsc::Receiver<Knock>> {
         self.knocks.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// What a guest asks its resolver for and gets no address, once, as [`Running::knocks`]: each name once, at most 64
+    /// names of a sandbox, and then how many questions more. It is there before whoever asked has its answer. Nothing waits for whoever has the receiver.
+    pub fn missed(&self) -> Option<mpsc::Receiver<Missed>> {
+        self.missing.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// What holds, as measured before any guest code ran.

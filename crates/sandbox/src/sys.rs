@@ -232,6 +232,49 @@ pub(crate) fn kill(pid: i32, signal: i32) -> io::Result<()> {
     check(i64::from(unsafe { libc::kill(pid, signal) })).map(|_| ())
 }
 
+/// Whether a process that this one starts is really ended by it. The caller has no other children.
+pub(crate) fn ends_what_it_starts() -> io::Result<bool> {
+    let ending = Ending::new()?;
+    match fork()? {
+        Fork::Child => ending.wait_for_it(),
+        Fork::Parent(pid) => Ok(ending.of(pid)),
+    }
+}
+
+/// The end of a process, by the only one that started it: it waits for ever, is killed, and how it ended is seen.
+pub(crate) struct Ending {
+    hold: io::PipeReader,
+    let_go: io::PipeWriter,
+}
+
+impl Ending {
+    /// To be made before it is started.
+    pub(crate) fn new() -> io::Result<Ending> {
+        let (hold, let_go) = io::pipe()?;
+        Ok(Ending { hold, let_go })
+    }
+
+    /// What it does at last: until it is killed, or its parent gave up.
+    pub(crate) fn wait_for_it(self) -> ! {
+        let Ending { mut hold, let_go } = self;
+        drop(let_go);
+        hold.read_exact(&mut [0]).ok();
+        exit_now(0)
+    }
+
+    /// Kills it, and says whether that was its end. Other children are reaped as well.
+    pub(crate) fn of(self, pid: i32) -> bool {
+        // How it ended says whether this did anything.
+        kill(pid, libc::SIGKILL).ok();
+        drop(self);
+        let mut killed = false;
+        while let Some(reaped) = reap(true) {
+            killed |= reaped.pid == pid && matches!(reaped.ended, Ended::Signal(libc::SIGKILL));
+        }
+        killed
+    }
+}
+
 /// A descriptor that is readable when a child has ended. The signal is blocked for ordinary delivery.
 pub(crate) fn child_signals() -> io::Result<OwnedFd> {
     // Whoever started this may ignore it, and then no child could be waited for.
@@ -404,14 +447,29 @@ pub(crate) fn link_xattr(path: &CString) -> io::Error {
 
 /// A copy of the mount tree at `path` (with what is mounted beneath it), attached nowhere yet.
 pub(crate) fn detached_tree(path: &CStr) -> io::Result<OwnedFd> {
+    open_tree(libc::AT_FDCWD, path, libc::AT_SYMLINK_NOFOLLOW)
+}
+
+/// The same of a folder that is open: nobody can put another in its place.
+pub(crate) fn detached_tree_of(folder: RawFd) -> io::Result<OwnedFd> {
+    open_tree(folder, c"", libc::AT_EMPTY_PATH)
+}
+
+fn open_tree(at: RawFd, path: &CStr, how: libc::c_int) -> io::Result<OwnedFd> {
     const CLONE: libc::c_uint = 1;
     const RECURSIVE: libc::c_uint = 0x8000;
-    let flags =
-        CLONE | RECURSIVE | libc::O_CLOEXEC.cast_unsigned() | libc::AT_SYMLINK_NOFOLLOW.cast_unsigned();
+    let flags = CLONE | RECURSIVE | libc::O_CLOEXEC.cast_unsigned() | how.cast_unsigned();
     // SAFETY: the path is a C string.
-    let fd = check(unsafe { libc::syscall(libc::SYS_open_tree, libc::AT_FDCWD, path.as_ptr(), flags) })?;
+    let fd = check(unsafe { libc::syscall(libc::SYS_open_tree, at, path.as_ptr(), flags) })?;
     // SAFETY: open_tree gave a new descriptor that nobody else owns.
     Ok(unsafe { OwnedFd::from_raw_fd(RawFd::try_from(fd).unwrap_or(-1)) })
+}
+
+/// A name that nobody can foresee.
+pub(crate) fn unforeseen() -> io::Result<String> {
+    let mut number = [0; 8];
+    std::fs::File::open("/dev/urandom")?.read_exact(&mut number)?;
+    Ok(format!("{:016x}", u64::from_ne_bytes(number)))
 }
 
 /// What a mount forbids from now on, for the whole tree.
@@ -421,6 +479,8 @@ pub(crate) enum Forbid {
     SuidDev,
     /// These and writing.
     SuidDevWrite,
+    /// Set-user-ID programs, and changes of what a file is: what a device carries is not written to its file system.
+    Changes,
 }
 
 /// Restricts a detached tree, all of it.
@@ -438,6 +498,7 @@ pub(crate) fn restrict_tree(tree: RawFd, forbid: Forbid) -> io::Result<()> {
     let set = match forbid {
         Forbid::SuidDev => NOSUID | NODEV,
         Forbid::SuidDevWrite => NOSUID | NODEV | RDONLY,
+        Forbid::Changes => NOSUID | RDONLY,
     };
     let attr = MountAttr { set, clear: 0, propagation: libc::MS_PRIVATE, userns: 0 };
     const RECURSIVE: libc::c_uint = 0x8000;
@@ -677,6 +738,43 @@ pub(crate) fn answer_notice(listener: &OwnedFd, id: u64, error: i32) -> io::Resu
     let raw = std::os::fd::AsRawFd::as_raw_fd(listener);
     // SAFETY: the pointer is to a live seccomp_notif_resp.
     check(i64::from(unsafe { libc::ioctl(raw, NOTIF_SEND as _, &raw mut answer) })).map(|_| ())
+}
+
+/// What is to be set of a file.
+#[derive(Debug)]
+pub(crate) enum Setting<'a> {
+    Mode(u32),
+    /// `u32::MAX` leaves one as it is.
+    Owner(u32, u32),
+    /// Seconds and nanoseconds of the last access and the last change.
+    Times([i64; 4]),
+    Attribute {
+        name: &'a CStr,
+        value: &'a [u8],
+        flags: u32,
+    },
+    NoAttribute(&'a CStr),
+}
+
+/// Sets it of what the path means, its last link followed, with this as the sixth argument of the call.
+pub(crate) fn set_marked(path: &CStr, setting: &Setting<'_>, mark: u64) -> io::Result<()> {
+    let number = |n: u32| u64::from(n);
+    let at = |p: *const u8| u64::try_from(p.expose_provenance()).unwrap_or(0);
+    let (here, path) = (i64::from(libc::AT_FDCWD).cast_unsigned(), at(path.as_ptr().cast()));
+    let (call, args) = match setting {
+        Setting::Mode(mode) => (libc::SYS_fchmodat, [here, path, number(*mode), 0, 0]),
+        Setting::Owner(uid, gid) => (libc::SYS_fchownat, [here, path, number(*uid), number(*gid), 0]),
+        Setting::Times(times) => (libc::SYS_utimensat, [here, path, at(times.as_ptr().cast()), 0, 0]),
+        Setting::Attribute { name, value, flags } => {
+            let length = u64::try_from(value.len()).unwrap_or(0);
+            (libc::SYS_setxattr, [path, at(name.as_ptr().cast()), at(value.as_ptr()), length, number(*flags)])
+        }
+        Setting::NoAttribute(name) => (libc::SYS_removexattr, [path, at(name.as_ptr().cast()), 0, 0, 0]),
+    };
+    let [a, b, c, d, e] = args;
+    // SAFETY: the pointers are to live C strings, to a value of the length given, and to four words, which is what two
+    // times are; the kernel only reads them.
+    check(unsafe { libc::syscall(call, a, b, c, d, e, mark) }).map(|_| ())
 }
 
 #[cfg(test)]

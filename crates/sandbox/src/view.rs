@@ -7,13 +7,16 @@
 //! Sources are taken as *detached mount trees* before anything is covered: by the forker where it is root (so
 //! that a sandbox's unprivileged id needs no way through private folders), by the new process itself otherwise.
 
-use std::ffi::CString;
+use std::ffi::{CString, OsStr};
 use std::fs::{self, Metadata};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags, ResolveFlags, open, openat2};
+use rustix::io::Errno;
 
 use crate::sys::{self, Forbid};
 
@@ -103,6 +106,11 @@ pub(crate) struct Survey {
     files: Vec<(&'static str, Vec<u8>)>,
 }
 
+/// Names in `/etc` that a guest sees, where they are.
+pub(crate) fn of_etc() -> impl Iterator<Item = &'static str> {
+    ETC_FOLDERS.into_iter().chain(ETC_FILES)
+}
+
 impl Survey {
     pub(crate) fn of_host() -> Survey {
         // A merged /usr has links at the root; what they mean is attached under their name.
@@ -182,25 +190,18 @@ impl Trees {
 
     /// A folder that holds a root file system of its own: taken as it is, read-only.
     pub(crate) fn of_folder(folder: &Path) -> io::Result<Trees> {
+        let top = open(folder, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
         let mut programs = Vec::new();
         for entry in fs::read_dir(folder)? {
-            let entry = entry?;
-            let name = entry.file_name();
+            let name = entry?.file_name();
             let ours = ["proc", "dev", "sys", "tmp", "run", "workspace", "root", "home"];
             if ours.iter().any(|o| name == *o) {
                 continue;
             }
-            let path = entry.path();
-            // A link at the root must be followed within the folder, never on the host.
-            let real = match fs::symlink_metadata(&path)? {
-                meta if meta.is_dir() => path,
-                meta if meta.is_symlink() => match inside(folder, &fs::read_link(&path)?) {
-                    Some(real) => real,
-                    None => continue,
-                },
-                _ => continue,
-            };
-            programs.push((PathBuf::from(name), tree(&real, Forbid::SuidDevWrite)?));
+            let Some(real) = inside(&top, &name)? else { continue };
+            let tree = sys::detached_tree_of(real.as_raw_fd())?;
+            sys::restrict_tree(tree.as_raw_fd(), Forbid::SuidDevWrite)?;
+            programs.push((PathBuf::from(name), tree));
         }
         Ok(Trees { bare: false, programs, etc: Vec::new(), files: Vec::new(), devices: devices()? })
     }
@@ -218,13 +219,12 @@ impl Trees {
 
     /// No system: for a sandbox in which no program runs.
     pub(crate) fn bare() -> io::Result<Trees> {
-        let null = ("null", sys::detached_tree(c"/dev/null")?);
         Ok(Trees {
             bare: true,
             programs: Vec::new(),
             etc: Vec::new(),
             files: Vec::new(),
-            devices: vec![null],
+            devices: vec![device("null")?],
         })
     }
 
@@ -274,7 +274,7 @@ impl Trees {
         let own = [
             ("passwd", PASSWD),
             ("group", GROUP),
-            ("hosts", "127.0.0.1 localhost\n::1 localhost\n"),
+            ("hosts", "127.0.0.1 localhost sandbox\n::1 localhost sandbox\n"),
             ("hostname", "sandbox\n"),
             ("resolv.conf", resolv),
             ("nsswitch.conf", nsswitch),
@@ -339,21 +339,28 @@ const PASSWD: &str = "root:x:0:0:root:/tmp/home:/bin/sh\n\
     nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n";
 const GROUP: &str = "root:x:0:\nsandbox:x:1000:\nnogroup:x:65534:\n";
 
+/// The host's own nodes: used as ever, but their times, modes and owners are the host's to change.
 fn devices() -> io::Result<Vec<(&'static str, OwnedFd)>> {
-    DEVICES
-        .into_iter()
-        .map(|name| {
-            let c = CString::new(format!("/dev/{name}")).map_err(io::Error::other)?;
-            Ok((name, sys::detached_tree(&c)?))
-        })
-        .collect()
+    DEVICES.into_iter().map(device).collect()
 }
 
-/// The place a root-level link of a folder means, if it stays in the folder.
-fn inside(folder: &Path, target: &Path) -> Option<PathBuf> {
-    let relative = target.strip_prefix("/").unwrap_or(target);
-    let plain = relative.components().all(|c| matches!(c, std::path::Component::Normal(_)));
-    let real = folder.join(relative);
-    let is_dir = fs::symlink_metadata(&real).is_ok_and(|m| m.is_dir());
-    (plain && is_dir).then_some(real)
+fn device(name: &'static str) -> io::Result<(&'static str, OwnedFd)> {
+    Ok((name, tree(&Path::new("/dev").join(name), Forbid::Changes)?))
+}
+
+/// The folder that a name at the top of a root file system means, if it is one: links are followed as a guest would,
+/// whose root that is. Somebody may be writing there, so what is found is held open, and no path is walked again.
+fn inside(top: &OwnedFd, name: &OsStr) -> io::Result<Option<OwnedFd>> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let within = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+    loop {
+        return match openat2(top, name, flags, Mode::empty(), within) {
+            Ok(folder) => Ok(Some(folder)),
+            // Something was renamed meanwhile.
+            Err(Errno::AGAIN | Errno::INTR) => continue,
+            // A file, or a link that leads nowhere.
+            Err(Errno::NOTDIR | Errno::NOENT | Errno::LOOP | Errno::XDEV) => Ok(None),
+            Err(e) => Err(e.into()),
+        };
+    }
 }

@@ -42,6 +42,8 @@ pub(crate) enum Kind {
     End,
     /// From the guest, where a grant opens a way: a connection to a door, under a number of its own; see `doors`.
     Knock,
+    /// From the guest, where a grant opens a way: a question to its resolver that came to nothing; see `doors`.
+    Missed,
     /// Both ways: bytes of a connection.
     Data,
     /// Both ways: no more bytes come in this direction.
@@ -125,12 +127,30 @@ pub(crate) struct End {
 pub(crate) struct Hello {
     pub(crate) uid: u32,
     pub(crate) gid: u32,
+    /// Supplementary groups: those of the executor's user that it may not give up.
+    #[serde(default)]
+    pub(crate) groups: u32,
     /// `CapEff` and `CapBnd` of `/proc/self/status`, as numbers.
     pub(crate) caps_effective: u64,
     pub(crate) caps_bounding: u64,
     pub(crate) no_new_privs: bool,
     /// Filters that took (`/proc/self/status` says so in a kernel of Linux's own).
     pub(crate) seccomp: bool,
+    /// How many of them one upon the other; none where the kernel does not tell.
+    #[serde(default)]
+    pub(crate) filters: Option<u64>,
+    /// Bytes that `/tmp` and `/dev/shm` can hold, as their file systems say.
+    #[serde(default)]
+    pub(crate) tmp: [u64; 2],
+    /// Bytes that the workspace's file system can hold.
+    #[serde(default)]
+    pub(crate) disk: u64,
+    /// Bytes of memory that this kernel has.
+    #[serde(default)]
+    pub(crate) memory: u64,
+    /// Processors that it may run on.
+    #[serde(default)]
+    pub(crate) cores: u32,
     /// Network interfaces.
     pub(crate) interfaces: Vec<String>,
     /// `uname -r`, and the kernel's own banner where it tells gVisor from Linux.
@@ -142,6 +162,9 @@ pub(crate) struct Hello {
     pub(crate) link_xattr: Mend,
     /// A process can be the reaper of what its children leave.
     pub(crate) subreaper: bool,
+    /// A process that init started, with the guest's id, was killed by it.
+    #[serde(default)]
+    pub(crate) kills: bool,
     /// Landlock as the kernel reported it, `none` where there is none.
     pub(crate) landlock: String,
     /// The version that the kernel offered.
@@ -211,6 +234,7 @@ impl Kind {
             Kind::Finish => 34,
             Kind::Credit => 35,
             Kind::Close => 36,
+            Kind::Missed => 37,
         }
     }
 
@@ -229,6 +253,7 @@ impl Kind {
             Kind::Finish,
             Kind::Credit,
             Kind::Close,
+            Kind::Missed,
         ]
         .into_iter()
         .find(|k| k.code() == code)

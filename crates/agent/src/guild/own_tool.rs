@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use policy::narrower::has_key;
 use policy::{Code, Fault};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
@@ -16,6 +17,10 @@ pub(super) const MAX_MODULES: u64 = 64 << 20;
 const MAX_DESCRIPTION: usize = 400;
 /// Arguments of one tool.
 const MAX_ARGUMENTS: usize = 32;
+/// Values of one list, and characters of one of them: a model reads them all.
+const MAX_VALUES: usize = 100;
+/// As many characters as one value of a list may have.
+const MAX_VALUE: usize = 100;
 /// Types that an argument may have.
 const TYPES: [&str; 5] = ["string", "integer", "number", "boolean", "array"];
 /// Types that the items of a list may have.
@@ -79,12 +84,17 @@ pub(super) fn read(
     Ok((OwnTool { description: description.to_owned(), schema, module }, text))
 }
 
+/// A word of a manifest as a message may repeat it. What is cut off may be what makes a key of it.
+fn quoted(text: &str, most: usize) -> String {
+    if has_key(text) { "(hidden)".to_owned() } else { crate::text::label(text, most) }
+}
+
 /// The schema of a flat object, with every keyword one that is checked, and closed to other arguments.
 fn flat(parameters: &Value) -> Result<Value, String> {
     let object = parameters.as_object().ok_or("must be an object")?;
     let known = ["type", "properties", "required", "additionalProperties"];
     if let Some(other) = object.keys().find(|key| !known.contains(&key.as_str())) {
-        return Err(format!("has `{}`, which is not checked here", crate::text::label(other, 40)));
+        return Err(format!("has `{}`, which is not checked here", quoted(other, 40)));
     }
     if object.get("type").and_then(Value::as_str) != Some("object") {
         return Err("must have the type `object`".to_owned());
@@ -101,7 +111,7 @@ fn flat(parameters: &Value) -> Result<Value, String> {
         return Err(format!("has more than {MAX_ARGUMENTS} arguments"));
     }
     for (name, spec) in properties {
-        let label = crate::text::label(name, 40);
+        let label = quoted(name, 40);
         let sound = !name.is_empty()
             && name.len() <= 64
             && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
@@ -128,14 +138,17 @@ fn flat(parameters: &Value) -> Result<Value, String> {
 /// One argument, or the items of one: keywords that are checked, with values by which something can be checked.
 fn argument(label: &str, spec: &Value, types: &[&str]) -> Result<(), String> {
     let spec = spec.as_object().ok_or(format!("has no sound argument `{label}`"))?;
-    if !spec.get("type").and_then(Value::as_str).is_some_and(|of| types.contains(&of)) {
+    let Some(kind) = spec.get("type").and_then(Value::as_str).filter(|of| types.contains(of)) else {
         return Err(format!("gives `{label}` no type out of {}", types.join(", ")));
-    }
+    };
     for (keyword, value) in spec {
         let sound = match keyword.as_str() {
             "type" => true,
             "description" => value.as_str().is_some_and(|text| text.chars().count() <= MAX_DESCRIPTION),
-            "enum" => value.as_array().is_some_and(|of| !of.is_empty()),
+            "enum" => {
+                listed(label, kind, value)?;
+                true
+            }
             "minimum" | "maximum" => value.is_number(),
             "minLength" | "maxLength" => value.is_u64(),
             "items" => {
@@ -144,7 +157,7 @@ fn argument(label: &str, spec: &Value, types: &[&str]) -> Result<(), String> {
                 types.contains(&"array")
             }
             _ => {
-                let other = crate::text::label(keyword, 40);
+                let other = quoted(keyword, 40);
                 return Err(format!("has `{other}` in `{label}`, which is not checked here"));
             }
         };
@@ -155,9 +168,78 @@ fn argument(label: &str, spec: &Value, types: &[&str]) -> Result<(), String> {
     Ok(())
 }
 
+/// The values that an argument may have. They are text that a model reads: short, of one line, each of them seen.
+fn listed(label: &str, kind: &str, values: &Value) -> Result<(), String> {
+    let values = values.as_array().map(Vec::as_slice).unwrap_or_default();
+    if values.is_empty() || values.len() > MAX_VALUES {
+        return Err(format!("has an `enum` in `{label}` that is no list of 1 to {MAX_VALUES} values"));
+    }
+    for (n, value) in values.iter().enumerate() {
+        let why = match value {
+            Value::String(text) if kind == "string" => {
+                let is_short = text.chars().count() <= MAX_VALUE;
+                let is_plain = !text.chars().any(char::is_control) && !runs::hides(text);
+                match (is_short, is_plain) {
+                    (false, _) => format!("has more than {MAX_VALUE} characters"),
+                    (true, false) => "holds characters that nobody sees, or more than one line".to_owned(),
+                    (true, true) => continue,
+                }
+            }
+            Value::Number(number) if kind == "number" || (kind == "integer" && !number.is_f64()) => continue,
+            Value::Bool(_) if kind == "boolean" => continue,
+            Value::String(_)
+            | Value::Number(_)
+            | Value::Bool(_)
+            | Value::Null
+            | Value::Array(_)
+            | Value::Object(_) => format!("is no {kind} that could be given"),
+        };
+        return Err(format!("has an `enum` in `{label}` of which value {n}, counted from 0, {why}"));
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// W14: whatever stands in a list of values goes to the model.
+    #[test]
+    fn w14_values_of_a_list_are_short_of_one_line_of_their_kind_and_seen() {
+        let with = |kind: &str, values: Value| {
+            flat(&json!({"type": "object", "properties": {"a": {"type": kind, "enum": values}}}))
+        };
+        let long = "x".repeat(MAX_VALUE + 1);
+        for (kind, values) in [
+            ("string", json!(["one line", "na\u{ef}ve"])),
+            ("integer", json!([1, -2])),
+            ("number", json!([1, 2.5])),
+            ("boolean", json!([true])),
+        ] {
+            assert!(with(kind, values.clone()).is_ok(), "{values}");
+        }
+        for (kind, values, said) in [
+            ("string", json!([]), "no list of 1 to 100"),
+            ("string", json!("x"), "no list of 1 to 100"),
+            ("string", json!(vec!["x"; MAX_VALUES + 1]), "no list of 1 to 100"),
+            ("string", json!(["x", "a\nb"]), "value 1, counted from 0, holds characters"),
+            ("string", json!(["a\u{202e}b"]), "holds characters"),
+            ("string", json!(["a\u{1b}b"]), "holds characters"),
+            ("string", json!([long]), "more than 100 characters"),
+            ("string", json!([1]), "is no string"),
+            ("string", json!([["x"]]), "is no string"),
+            ("string", json!([{"x": "y"}]), "is no string"),
+            ("string", json!([null]), "is no string"),
+            ("integer", json!([1.5]), "is no integer"),
+            ("array", json!([["x"]]), "is no array"),
+        ] {
+            let told = with(kind, values.clone()).unwrap_err();
+            assert!(told.contains(said) && told.contains("`a`"), "{values}: {told}");
+        }
+        let items = json!({"type": "array", "items": {"type": "string", "enum": ["a\nb"]}});
+        let told = flat(&json!({"type": "object", "properties": {"a": items}})).unwrap_err();
+        assert!(told.contains("`a[]`"), "{told}");
+    }
 
     #[test]
     fn all_modules_of_a_guild_have_room_together_and_no_more() {
@@ -175,6 +257,39 @@ mod tests {
         assert_eq!((fault.code, fault.key.as_str()), (Code::Unreadable, "tools.t.module"));
         // With room it is read, and found to be none.
         assert_eq!(read(dir.path(), "t", &written, &room(100)).unwrap_err().code, Code::BadValue);
+    }
+
+    /// R59: whoever words it, no error repeats what looks like a key.
+    #[test]
+    fn r59_no_fault_of_a_manifest_repeats_a_key() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| policy::GuildPath::new(name).unwrap();
+        let written = policy::OwnTool { manifest: path("t.json"), module: path("t.wasm") };
+        let secret = "sk-Zq81abcdefghijkl";
+        let late = format!("{}{secret}", "x ".repeat(19));
+        for manifest in [
+            format!(r#"{{"name":"t","description":"d","parameters":{{}},"{secret}":1}}"#),
+            format!(r#"{{"name":"t","description":"d","parameters":{{"{secret}":1}}}}"#),
+            format!(r#"{{"name":"t","description":"d","parameters":{{"{late}":1}}}}"#),
+            format!(r#"{{"name":"{secret}","description":"d","parameters":{{}}}}"#),
+            format!(r#"{{"name":"t","description":"d","parameters":"{secret}"}}"#),
+            format!(r#"{{"name":["{secret}"],"description":"d","parameters":{{}}}}"#),
+            format!(r#"{{"{secret}":1,"{secret}":2}}"#),
+            format!(r#"{{"{secret}"#),
+            format!(r#""{secret}""#),
+            format!(
+                r#"{{"name":"t","description":"d","parameters":{{"type":"object","properties":{{"{secret} ":1}}}}}}"#
+            ),
+            format!(
+                r#"{{"name":"t","description":"d","parameters":{{"type":"object","properties":{{"a":{{"type":"string","{secret}":1}}}}}}}}"#
+            ),
+        ] {
+            std::fs::write(dir.path().join("t.json"), &manifest).unwrap();
+            let room = Room { manifests: 10_000, modules: 1000 };
+            let fault = read(dir.path(), "t", &written, &room).unwrap_err();
+            let told = super::super::only(*fault).to_string();
+            assert!(!told.contains("Zq8"), "{manifest}: {told}");
+        }
     }
 
     #[test]

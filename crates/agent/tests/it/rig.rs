@@ -86,6 +86,7 @@ pub(crate) fn rig_of(roles: &[(&str, &[Tool], &[&str])]) -> Rig {
             prompts,
             tools: BTreeMap::new(),
             digest: String::new(),
+            others: BTreeMap::new(),
         },
         key: None,
         timing: Timing { backoff: Duration::from_millis(1), ..Timing::default() },

@@ -18,7 +18,7 @@ use super::{Asked, Play};
 const DEPLOYMENT: &str = "[call]\nto_model = 100000\n[budget]\nsteps = 20000\ntool_calls = 20000\nrepeats = 20000\n\
     tokens = 1000000000\nwall = \"6h\"\n";
 
-/// Whether a row is a command line alone, with nothing around it that has to be made.
+/// Whether a row is a command line alone, with nothing around it that has to be made; each has its own listener.
 fn fits(row: &Row) -> bool {
     let Policy { role_tools, simulate, .. } = &row.policy;
     let plain =
@@ -34,7 +34,6 @@ fn fits(row: &Row) -> bool {
     let nothing_later = expect.check_after_s.is_none()
         && expect.executor_rss_growth_mb_max.is_none()
         && expect.truncated.is_none()
-        && expect.listener_received.is_none()
         && expect.stderr_contains.is_empty();
     matches!(row.input, Input::Command(_))
         && row.setup.is_empty()

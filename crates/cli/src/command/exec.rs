@@ -10,6 +10,7 @@ use runs::{Code, Executed, ModuleUse, Opening, ProgramCall, Run, RunResult};
 
 use crate::args::Exec;
 use crate::exit::{Ended, Exit, usage};
+use crate::proposal::Proposal;
 use crate::{deploy, live, render, signal};
 
 /// Bytes of standard input that are handed on.
@@ -17,6 +18,9 @@ const MAX_STDIN: u64 = 1 << 20;
 
 pub(crate) fn exec(args: &Exec, forked: super::Forked) -> anyhow::Result<ExitCode> {
     let host = super::host(forked, false)?;
+    if let Some(workspace) = &args.workspace {
+        Proposal::of(workspace, "the workspace").brought_no_deployment(args.deploy.config.as_deref())?;
+    }
     let deployed = deploy::load(&args.deploy)?;
     let mut grant = Grant::without_guild(&deployed.deployment);
     for rule in &args.allow {
@@ -62,12 +66,14 @@ pub(crate) fn exec(args: &Exec, forked: super::Forked) -> anyhow::Result<ExitCod
     };
     let (executed, result) = super::runtime()?.block_on(async {
         let mut run = Run::open(&host, opening).await?;
-        if !args.allow.is_empty() && !run.has_way_out() {
-            let tier = run.report().tier;
-            let message =
-                format!("the tier `{tier}` has no way out; `--allow` wants namespace, gvisor or microvm");
+        let no_way = super::terms::no_way_out(&grant, &run);
+        if let Some(no_way) = no_way.as_ref().filter(|_| !args.allow.is_empty()) {
+            let message = format!("{no_way}; `--allow` wants namespace, gvisor or microvm");
             run.finish(StopReason::SandboxError, &message, 0).await?;
             return Err(Ended { exit: Exit::Refused, message }.into());
+        }
+        if let Some(no_way) = no_way {
+            render::note(&format!("oubliette: network: {no_way}, so nothing of `network.allow` is reached"));
         }
         let (tool, timeout) = ("exec".to_owned(), args.timeout.map(Duration::from_secs));
         let executed = match &module {

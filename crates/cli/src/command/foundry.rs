@@ -2,31 +2,37 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use foundry::{
-    Act, BranchId, Foundry, FoundryError, GateRecord, GateVerdict, Kept, RowVerdict, Sandboxes, Standing,
-    Terms,
+    Act, BranchId, Ceiling, Foundry, FoundryError, GateRecord, GateVerdict, Kept, RowVerdict, Sandboxes,
+    Standing, Terms, attacks_digest,
 };
 use policy::Date;
+use policy::narrower::Code;
 use runs::Corpus;
 use serde_json::{Value, json};
 
+use super::guild_diff::of_place;
 use crate::args;
 use crate::deploy::{self, Deployed};
-use crate::exit::{Exit, usage};
+use crate::diff_lines;
+use crate::exit::Exit;
+use crate::proposal::Proposal;
 use crate::render::{self, one_line};
 use crate::scratch::Folder;
 use crate::signal;
 
 /// Findings that are shown; `--json` has all of them.
 const MOST_SHOWN: usize = 40;
+/// Lines of a prompt's difference.
+const MOST_LINES: usize = 60;
 
 pub(crate) fn foundry(args: &args::Foundry) -> anyhow::Result<ExitCode> {
     let (args::Foundry::Init { terms, .. }
     | args::Foundry::Gate { terms, .. }
     | args::Foundry::Promote { terms, .. }
-    | args::Foundry::Rollback { terms }
+    | args::Foundry::Rollback { terms, .. }
     | args::Foundry::List { terms }
     | args::Foundry::Show { terms, .. }) = args;
     match carried_out(args, terms) {
@@ -34,16 +40,43 @@ pub(crate) fn foundry(args: &args::Foundry) -> anyhow::Result<ExitCode> {
             // A program that reads this has the reason where it reads everything else.
             let refusal = e.downcast_ref::<FoundryError>().and_then(FoundryError::refusal);
             let reason = format!("{e:#}");
-            render::json(&json!({ "ok": false, "refusal": refusal, "reason": reason }))?;
+            let mut told = json!({ "ok": false, "refusal": refusal, "reason": reason });
+            if let (Some(FoundryError::Wider { findings, .. }), Some(told)) =
+                (e.downcast_ref::<FoundryError>(), told.as_object_mut())
+            {
+                told.insert("findings".to_owned(), json!(findings));
+            }
+            render::json(&told)?;
             Ok(Exit::of(&e).into())
         }
-        other => other,
+        Err(e) => {
+            if let Some(FoundryError::Wider { findings, .. }) = e.downcast_ref::<FoundryError>() {
+                wider(findings);
+            }
+            Err(e)
+        }
+        done => done,
+    }
+}
+
+/// What is wider on a way back.
+fn wider(findings: &[Value]) {
+    for found in findings.iter().take(MOST_SHOWN) {
+        render::line(&format!("  wider   {}", finding(found, false)));
+    }
+    if findings.len() > MOST_SHOWN {
+        render::line(&format!("  {} more; --json has them all", findings.len() - MOST_SHOWN));
     }
 }
 
 fn carried_out(args: &args::Foundry, options: &args::FoundryTerms) -> anyhow::Result<ExitCode> {
+    let config = options.deploy.config.as_deref();
+    // Before anything of it is read: whose folder of records it is stands in it.
+    Proposal::of(Path::new(""), "the branches").has_not_deployment(config)?;
     let deployed = deploy::load(&options.deploy)?;
     let data = deployed.store.parent().map(Path::to_path_buf).unwrap_or_default();
+    let branches = data.join("foundry/branches");
+    Proposal::of(&branches, "the branches").has_not_deployment(config)?;
     let terms = terms(options, &deployed, &data)?;
     let json = options.json;
     match args {
@@ -56,9 +89,10 @@ fn carried_out(args: &args::Foundry, options: &args::FoundryTerms) -> anyhow::Re
             }
             Ok(Exit::Done.into())
         }
-        args::Foundry::Gate { branch, .. } => {
+        args::Foundry::Gate { branch, within, .. } => {
             let foundry = opened(&data)?;
-            let record = gate(&foundry, branch, &terms)?;
+            let ceiling = Ceiling { time: Duration::from_secs(*within), ..Ceiling::default() };
+            let record = gate(&foundry, branch, &terms, ceiling)?;
             if json {
                 render::json(&json!({ "ok": record.verdict == GateVerdict::Passed, "gate": record }))?;
             } else {
@@ -66,7 +100,7 @@ fn carried_out(args: &args::Foundry, options: &args::FoundryTerms) -> anyhow::Re
             }
             Ok(match record.verdict {
                 GateVerdict::Passed => Exit::Done,
-                GateVerdict::Refused | GateVerdict::Broken => Exit::Refused,
+                GateVerdict::Refused | GateVerdict::Broken | GateVerdict::TooMuch => Exit::Refused,
                 GateVerdict::Unproven => Exit::Infrastructure,
             }
             .into())
@@ -74,7 +108,9 @@ fn carried_out(args: &args::Foundry, options: &args::FoundryTerms) -> anyhow::Re
         args::Foundry::Promote { branch, .. } => {
             told(&opened(&data)?.promote(branch, &terms, &|_| {})?, json)
         }
-        args::Foundry::Rollback { .. } => told(&opened(&data)?.rollback(&|_| {})?, json),
+        args::Foundry::Rollback { wider, .. } => {
+            told(&opened(&data)?.rollback(&terms, *wider, &|_| {})?, json)
+        }
         args::Foundry::List { .. } => list(&opened(&data)?, &terms, json),
         args::Foundry::Show { branch, .. } => show(&opened(&data)?, branch, &terms, json),
     }
@@ -93,27 +129,37 @@ fn terms<'a>(options: &args::FoundryTerms, deployed: &'a Deployed, data: &Path) 
         None => beside.exists().then_some(beside),
     };
     let waivers = file.map(|file| {
-        let within = |place: &Path| Some(file.canonicalize().ok()?.starts_with(place.canonicalize().ok()?));
-        if within(&data.join("foundry/branches")) == Some(true) {
-            let name = file.display();
-            return Err(usage(format!("{name} lies among the branches: waivers are the operator's")));
-        }
-        Ok((file.display().to_string(), deploy::text_of("the waivers", &file)?))
+        Proposal::of(&data.join("foundry/branches"), "the branches").has_not_waivers(&file)?;
+        Ok::<_, anyhow::Error>((file.display().to_string(), deploy::text_of("the waivers", &file)?))
     });
     Ok(Terms {
         deployment: &deployed.deployment,
         deployment_digest: runs::sha256(deployed.text.as_bytes()),
         waivers: waivers.transpose()?,
+        attacks: attacks_digest(&Corpus::shipped()?),
         today: Date::of_unix(since.map(|time| time.as_secs()).unwrap_or_default()),
     })
 }
 
-fn gate(foundry: &Foundry, branch: &BranchId, terms: &Terms<'_>) -> anyhow::Result<GateRecord> {
+fn gate(
+    foundry: &Foundry,
+    branch: &BranchId,
+    terms: &Terms<'_>,
+    ceiling: Ceiling,
+) -> anyhow::Result<GateRecord> {
+    // Dropped last: the forker's end is waited for before.
+    let folder = Folder::make(None)?;
     let host = super::host(None, false)?;
     let corpus = Corpus::shipped()?;
-    let folder = Folder::make(None)?;
     let cancel = signal::cancel()?;
-    let arena = Sandboxes { host: &host, folder: &folder.0, corpus: &corpus, cancel: &cancel, told: &|_| {} };
+    let arena = Sandboxes {
+        host: &host,
+        folder: &folder.0,
+        corpus: &corpus,
+        cancel: &cancel,
+        told: &|_| {},
+        ceiling,
+    };
     let gated = super::runtime()?.block_on(foundry.gate(branch, terms, &arena));
     host.let_go();
     Ok(gated?)
@@ -130,8 +176,9 @@ fn told(kept: &Kept, json: bool) -> anyhow::Result<ExitCode> {
     } else {
         render::line(&changed(kept));
         for waived in &kept.waived {
-            render::line(&format!("  waived  {}", finding(waived)));
+            render::line(&format!("  waived  {}", finding(waived, false)));
         }
+        wider(&kept.wider);
     }
     Ok(Exit::Done.into())
 }
@@ -160,7 +207,12 @@ fn show_gate(record: &GateRecord) {
         }
     }
     for found in record.findings.iter().take(MOST_SHOWN) {
-        render::line(&format!("  {}", finding(found)));
+        let diff = prompt_diff(record, found);
+        let line = finding(found, diff.is_some());
+        render::line(&format!("  {line}"));
+        for line in diff.into_iter().flatten() {
+            render::line(&format!("    {line}"));
+        }
         let wider = found["severity"] == "wider" && found["waived"].is_null();
         if let (true, Some(remedy)) = (wider, found["remedy"].as_str().filter(|text| !text.is_empty())) {
             render::line(&format!("    would pass: {}", one_line(remedy, 300)));
@@ -169,26 +221,40 @@ fn show_gate(record: &GateRecord) {
     if record.findings.len() > MOST_SHOWN {
         render::line(&format!("  {} more findings; --json has them all", record.findings.len() - MOST_SHOWN));
     }
+    if record.more_prompts > 0 {
+        let more = record.more_prompts;
+        render::line(&format!(
+            "  {more} more prompts are different; `oubliette guild diff` of baseline and branch shows them all"
+        ));
+    }
     let Some(attacks) = &record.attacks else {
-        render::line("  attacks: none, for nothing of it was run");
+        let none = match record.verdict {
+            GateVerdict::TooMuch => "  attacks: not to their end",
+            GateVerdict::Refused | GateVerdict::Passed | GateVerdict::Broken | GateVerdict::Unproven => {
+                "  attacks: none, for nothing of it was run"
+            }
+        };
+        render::line(none);
         return;
     };
     let many = |verdict| attacks.rows.iter().filter(|row| row.verdict == verdict).count();
     render::line(&format!(
-        "  attacks on {} ({}): {} held, {} refused, {} broken, {} errors, {} mean nothing here; {:.1} s",
+        "  attacks on {} ({}): {} held, {} refused by a rule, {} held by what surrounds it, {} broken, {} errors, {} mean \
+         nothing here; {:.1} s",
         attacks.tier,
         one_line(&attacks.engine, 100),
         many(RowVerdict::Held),
         many(RowVerdict::Refused),
+        many(RowVerdict::HeldAround),
         many(RowVerdict::Broken),
         many(RowVerdict::Error),
         many(RowVerdict::Absent),
-        std::time::Duration::from_millis(attacks.duration_ms).as_secs_f64()
+        Duration::from_millis(attacks.duration_ms).as_secs_f64()
     ));
     let bad = |verdict: RowVerdict| match verdict {
         RowVerdict::Broken => Some("BROKEN"),
         RowVerdict::Error => Some("ERROR"),
-        RowVerdict::Absent | RowVerdict::Refused | RowVerdict::Held => None,
+        RowVerdict::Absent | RowVerdict::Refused | RowVerdict::HeldAround | RowVerdict::Held => None,
     };
     for (word, row) in attacks.rows.iter().filter_map(|row| Some((bad(row.verdict)?, row))) {
         let by = if row.role.is_empty() { String::new() } else { format!(" as {}", one_line(&row.role, 64)) };
@@ -200,15 +266,32 @@ fn show_gate(record: &GateRecord) {
     }
 }
 
-/// A finding on one line; what it quotes is somebody else's.
-fn finding(found: &Value) -> String {
+/// The lines that are different in the prompt that a finding is about, as `guild diff` shows them, but no more than
+/// anybody reads here.
+fn prompt_diff(record: &GateRecord, found: &Value) -> Option<Vec<String>> {
+    let of_prompt = [Code::Prompt, Code::RoleRemoved].map(Code::as_str).contains(&found["code"].as_str()?);
+    let diff = of_prompt.then(|| of_place(&record.prompts, found["place"].as_str()?)).flatten()?;
+    let mut lines = diff_lines::lines(diff);
+    let more = lines.len().saturating_sub(MOST_LINES);
+    lines.truncate(MOST_LINES);
+    if more > 0 {
+        lines.push(format!(
+            "~ {more} more lines; `oubliette guild diff` of baseline and branch shows them all"
+        ));
+    }
+    Some(lines)
+}
+
+/// A finding on one line; what it quotes is somebody else's. Digests say nothing to a reader who has the lines.
+fn finding(found: &Value, has_lines: bool) -> String {
     let text =
         |key: &str, most: usize| found[key].as_str().map(|text| one_line(text, most)).unwrap_or_default();
     let place = match found["place"].as_str() {
         Some("") | None => text("file", 120),
         Some(_) => format!("{} {}", text("file", 120), text("place", 160)),
     };
-    let change = match (text("was", 120), text("now", 200)) {
+    let change = match (text("was", 450), text("now", 450)) {
+        _ if has_lines => String::new(),
         (was, now) if was.is_empty() && now.is_empty() => String::new(),
         (was, now) if was.is_empty() => format!(": {now}"),
         (was, now) if now.is_empty() => format!(": {was} is gone"),

@@ -1,5 +1,6 @@
 //! `oubliette guild check` and `oubliette guild show`: one Guild alone.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -9,6 +10,8 @@ use serde_json::json;
 
 use crate::args::{Deploy, Guild, GuildCheck};
 use crate::exit::Exit;
+use crate::proposal::Proposal;
+use crate::review::JudgedBy;
 use crate::{deploy, render, review, sarif};
 
 pub(crate) fn guild(args: &Guild) -> anyhow::Result<ExitCode> {
@@ -21,15 +24,24 @@ pub(crate) fn guild(args: &Guild) -> anyhow::Result<ExitCode> {
 
 fn check(args: &GuildCheck) -> anyhow::Result<ExitCode> {
     let GuildCheck { guild, deploy: options, report } = args;
-    let checked = deploy::load(options).and_then(|deployed| {
-        let waivers = review::waivers(report, &deployed, guild)?;
-        let loaded = agent::load(guild)?;
+    let proposal = Proposal::of(guild, "the Guild that it is to judge");
+    let config = options.config.as_deref();
+    let own = proposal.has_not_deployment(config).and_then(|()| proposal.brought_no_deployment(config));
+    let checked = own.and_then(|()| {
+        let deployed = deploy::load(options)?;
+        let (waivers, waived_by) = review::waivers(report, &deployed, guild, None)?;
+        let by = JudgedBy {
+            deployment: deployed.file.as_deref().map(review::name),
+            old_deployment: None,
+            waivers: waived_by.as_deref().map(review::name),
+        };
+        let loaded = agent::load_all(guild)?;
         let file = guild.join("guild.toml").display().to_string();
         let grant = Grant::new(&deployed.deployment, &loaded.guild, &file)?;
         let review = Review::alone(&loaded.capability(&deployed.deployment), &waivers);
-        Ok((loaded, grant, review))
+        Ok((loaded, grant, review, by))
     });
-    let (loaded, grant, review) = match checked {
+    let (loaded, grant, review, by) = match checked {
         Ok(checked) => checked,
         Err(e) => return review::unsound(e, report),
     };
@@ -37,6 +49,7 @@ fn check(args: &GuildCheck) -> anyhow::Result<ExitCode> {
     if report.json {
         render::json(&json!({
             "ok": !review.refused,
+            "judged_by": by,
             "guild": loaded.guild,
             "digest": loaded.digest,
             "grant": grant,
@@ -45,11 +58,18 @@ fn check(args: &GuildCheck) -> anyhow::Result<ExitCode> {
         return Ok(exit.into());
     }
     if report.sarif {
-        render::json(&sarif::of(&review, guild, &loaded.text, args.deploy.config.as_deref()))?;
+        render::json(&sarif::of(
+            &review,
+            &by,
+            (guild, &loaded.text),
+            args.deploy.config.as_deref(),
+            &BTreeMap::new(),
+        ))?;
         return Ok(exit.into());
     }
     let word = if review.refused { "refused" } else { "sound" };
     render::line(&format!("{} is {word} ({})", guild.display(), &loaded.digest[..12]));
+    by.line();
     for (name, role) in &grant.roles {
         let own = role.own_tools.iter().map(String::as_str);
         let tools: Vec<&str> = role.tools.iter().map(|t| t.as_str()).chain(own).collect();

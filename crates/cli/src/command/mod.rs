@@ -6,7 +6,7 @@ pub(crate) mod exec;
 pub(crate) mod export;
 pub(crate) mod foundry;
 pub(crate) mod guild;
-mod guild_diff;
+pub(crate) mod guild_diff;
 pub(crate) mod prove;
 pub(crate) mod resume;
 pub(crate) mod run;

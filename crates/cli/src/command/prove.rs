@@ -2,13 +2,18 @@
 
 use std::process::ExitCode;
 
-use policy::Tier;
-use runs::{Corpus, Proof, RunError, SandboxError, Verdict};
+use policy::{Deployment, Grant, Surroundings, Tier};
+use runs::{About, Controls, Corpus, Proof, RunError, SandboxError, Verdict};
+
+use serde::Serialize;
 
 use crate::args::{Prove, ProvenName};
 use crate::exit::{Exit, usage};
 use crate::scratch::Folder;
 use crate::{cases, render, signal};
+
+/// The form of what is written: it grows by a key without another number, and changes or loses none.
+const FORMAT: u32 = 2;
 
 pub(crate) fn prove(args: &Prove, forked: super::Forked) -> anyhow::Result<ExitCode> {
     if let Some(file) = &args.cases {
@@ -17,7 +22,8 @@ pub(crate) fn prove(args: &Prove, forked: super::Forked) -> anyhow::Result<ExitC
         return cases::prove(args, file);
     }
     let host = super::host(forked, false)?;
-    let corpus = corpus(args)?;
+    let about = About::here();
+    let (corpus, selection) = corpus(args)?;
     let folder = Folder::make(args.data.as_deref())?;
     let cancel = signal::cancel()?;
     let wanted: Vec<Tier> = args.tier.iter().map(|t| tier(*t)).collect();
@@ -25,11 +31,12 @@ pub(crate) fn prove(args: &Prove, forked: super::Forked) -> anyhow::Result<ExitC
     let tiers = if wanted.is_empty() { &all[..] } else { &wanted };
     let mut proofs = Vec::new();
     let mut absent = Vec::new();
+    let controls = Controls::new(&folder.0);
     let told = |_: &str| {};
     for tier in tiers {
         let outcome = super::runtime()?.block_on(async {
             tokio::select! {
-                outcome = runs::prove(&host, *tier, &corpus, &folder.0, &told) => outcome,
+                outcome = runs::prove(&host, *tier, (&corpus, &controls), &folder.0, &told) => outcome,
                 () = cancel.cancelled() => Err(RunError::Cancelled),
             }
         });
@@ -50,11 +57,19 @@ pub(crate) fn prove(args: &Prove, forked: super::Forked) -> anyhow::Result<ExitC
             Err(e) => return Err(e.into()),
         }
     }
-    let holds = proofs.iter().all(Proof::holds) && !proofs.is_empty();
-    let asked_in_vain = !wanted.is_empty() && !absent.is_empty();
+    let holds_on: Vec<Tier> = proofs.iter().filter(|p| p.holds()).map(|p| p.tier).collect();
+    let tried: Vec<Tier> = proofs.iter().map(|p| p.tier).collect();
+    // Whoever picks attacks or tiers has picked where they mean something.
+    let picked = !wanted.is_empty() || !args.only.is_empty();
+    let verdict = Whole::of((&tried, &holds_on), !wanted.is_empty() && !absent.is_empty(), picked);
     let whole = serde_json::json!({
+        "format": FORMAT,
         "version": env!("CARGO_PKG_VERSION"),
-        "holds": holds,
+        "about": about,
+        "corpus": corpus.digest(),
+        "selection": selection,
+        "holds": verdict == Whole::Holds,
+        "holds_on": holds_on,
         "proofs": proofs,
         "absent": absent,
     });
@@ -65,15 +80,103 @@ pub(crate) fn prove(args: &Prove, forked: super::Forked) -> anyhow::Result<ExitC
     }
     if args.json {
         render::json(&whole)?;
-    }
-    Ok(if proofs.iter().any(|p| !p.holds()) {
-        Exit::Failed
-    } else if asked_in_vain || proofs.is_empty() {
-        Exit::Refused
     } else {
-        Exit::Done
+        if let Some(selection) = &selection {
+            render::line(&selection.told());
+        }
+        sum_up((&tried, &holds_on), &absent, verdict);
+    }
+    Ok(match verdict {
+        Whole::Holds => Exit::Done,
+        Whole::Fails => Exit::Failed,
+        Whole::Absent | Whole::BelowFloor => Exit::Refused,
     }
     .into())
+}
+
+/// What was chosen of all that could be tried, or added to it: then the outcome is one of that alone.
+#[derive(Clone, Debug, Serialize)]
+struct Selection {
+    /// Tiers that were named; none: every one that can be had.
+    tiers: Vec<Tier>,
+    /// Words that names of attacks must contain; none: all.
+    only: Vec<String>,
+    /// Files of other attacks.
+    added: Vec<String>,
+    /// Attacks that were tried.
+    attacks: usize,
+    /// Attacks that there were to try.
+    of: usize,
+}
+
+impl Selection {
+    fn told(&self) -> String {
+        let mut words = vec![format!("{} of {} attacks", self.attacks, self.of)];
+        let mut more = |what: &str, names: Vec<String>| {
+            if !names.is_empty() {
+                words.push(format!("{what} {}", names.join(", ")));
+            }
+        };
+        more("named", self.only.iter().map(|o| render::shown(o)).collect());
+        more("with those of", self.added.iter().map(|a| render::shown(a)).collect());
+        more("on", self.tiers.iter().map(|t| t.to_string()).collect());
+        format!("of a selection: {}", words.join("; "))
+    }
+}
+
+/// What all of it comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Whole {
+    Holds,
+    /// Something did not hold, or could not be tried.
+    Fails,
+    /// A tier that was asked for by its name cannot be had, or none can.
+    Absent,
+    /// What could be had is weaker than the floor that a deployment has when it says nothing.
+    BelowFloor,
+}
+
+impl Whole {
+    fn of((tried, holds_on): (&[Tier], &[Tier]), asked_in_vain: bool, picked: bool) -> Whole {
+        if tried.len() != holds_on.len() {
+            Whole::Fails
+        } else if tried.is_empty() || asked_in_vain {
+            Whole::Absent
+        } else if !picked && !tried.iter().any(|tier| serves(*tier)) {
+            Whole::BelowFloor
+        } else {
+            Whole::Holds
+        }
+    }
+}
+
+fn floor() -> Tier {
+    Grant::without_guild(&Deployment::default()).isolation.floor
+}
+
+/// Whether programs may run there under the floor that a deployment has when it says nothing.
+fn serves(tier: Tier) -> bool {
+    tier != Tier::Wasm && tier.accept(floor(), Surroundings::default()).is_ok()
+}
+
+/// Which tiers all of this is about, and which it says nothing of.
+fn sum_up((tried, holds_on): (&[Tier], &[Tier]), absent: &[serde_json::Value], verdict: Whole) {
+    let list = |names: Vec<&str>| if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+    render::line(&format!("holds on: {}", list(holds_on.iter().map(|t| t.as_str()).collect())));
+    let fails: Vec<&str> = tried.iter().filter(|t| !holds_on.contains(t)).map(|t| t.as_str()).collect();
+    if !fails.is_empty() {
+        render::line(&format!("does not hold on: {}", list(fails)));
+    }
+    if !absent.is_empty() {
+        let names = absent.iter().filter_map(|a| a["tier"].as_str()).collect();
+        render::line(&format!("not tried: {}", list(names)));
+    }
+    if verdict == Whole::BelowFloor {
+        render::line(&format!(
+            "no tier was tried that programs may run in by default (the floor is `{}`)",
+            floor()
+        ));
+    }
 }
 
 pub(crate) fn tier(name: ProvenName) -> Tier {
@@ -86,20 +189,27 @@ pub(crate) fn tier(name: ProvenName) -> Tier {
     }
 }
 
-fn corpus(args: &Prove) -> anyhow::Result<Corpus> {
+fn corpus(args: &Prove) -> anyhow::Result<(Corpus, Option<Selection>)> {
     let mut corpus = Corpus::shipped()?;
+    let mut added = Vec::new();
     for file in &args.attacks {
         let name = file.display().to_string();
         let text = std::fs::read_to_string(file).map_err(|e| usage(format!("cannot read {name}: {e}")))?;
         corpus.add(&name, &text).map_err(|e| usage(e.to_string()))?;
+        added.push(name);
     }
+    let of = corpus.attacks().len();
     if !args.only.is_empty() {
         corpus.keep(|id| args.only.iter().any(|only| id.contains(only.as_str())));
     }
     if corpus.attacks().is_empty() {
         return Err(usage("there is no attack of such a name"));
     }
-    Ok(corpus)
+    let tiers: Vec<Tier> = args.tier.iter().map(|name| tier(*name)).collect();
+    let all = tiers.is_empty() && args.only.is_empty() && added.is_empty();
+    let only = args.only.clone();
+    let selection = Selection { tiers, only, added, attacks: corpus.attacks().len(), of };
+    Ok((corpus, (!all).then_some(selection)))
 }
 
 fn show(proof: &Proof) {
@@ -132,7 +242,7 @@ fn show(proof: &Proof) {
     let around = many(Verdict::HeldAround);
     if around > 0 {
         render::line(
-            "  held*: its control does not succeed outside either; something around this program holds it",
+            "  held*: also refused outside of any sandbox here, or by something else than that layer; the line says which",
         );
     }
     render::line(&format!(
@@ -142,4 +252,28 @@ fn show(proof: &Proof) {
         many(Verdict::Error),
         many(Verdict::NotHere)
     ));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What holds on the weakest tier alone says nothing of where programs run by default.
+    #[test]
+    fn all_of_it_holds_only_where_something_at_the_floor_was_tried() {
+        let of = |tried: &[Tier], picked: bool| Whole::of((tried, tried), false, picked);
+        assert_eq!(floor(), Tier::Gvisor);
+        for below in
+            [&[Tier::Confined][..], &[Tier::Namespace, Tier::Confined], &[Tier::Wasm, Tier::Confined]]
+        {
+            assert_eq!(of(below, false), Whole::BelowFloor, "{below:?}");
+            assert_eq!(of(below, true), Whole::Holds, "{below:?}");
+        }
+        for enough in [&[Tier::Gvisor][..], &[Tier::Microvm], &[Tier::Gvisor, Tier::Confined, Tier::Wasm]] {
+            assert_eq!(of(enough, false), Whole::Holds, "{enough:?}");
+        }
+        assert_eq!(of(&[], false), Whole::Absent);
+        assert_eq!(Whole::of((&[Tier::Gvisor], &[Tier::Gvisor]), true, true), Whole::Absent);
+        assert_eq!(Whole::of((&[Tier::Gvisor, Tier::Confined], &[Tier::Gvisor]), true, true), Whole::Fails);
+    }
 }

@@ -12,7 +12,7 @@ use agent::{LoadedGuild, Model, ModelProbe, Past, probe};
 use runs::Interrupted;
 use serde_json::{Value, json};
 
-use super::run::{concluded, over, refused};
+use super::run::{concluded, over, passes, refused};
 use super::terms::Terms;
 use crate::args::Resume;
 use crate::deploy::Deployed;
@@ -27,6 +27,7 @@ pub(crate) fn resume(args: &Resume) -> anyhow::Result<ExitCode> {
     let guild = same_guild(args, interrupted.meta())?;
     same_deployment(&deployed, interrupted.meta())?;
     let (guild, dir) = guild;
+    passes(&guild, &deployed)?;
     let task = interrupted.meta()["task"].as_str().unwrap_or_default().to_owned();
     let (terms, client) = Terms::of(&deployed, &guild, &dir, args.quiet)?;
     let (cancel, grant) = (&terms.cancel, &terms.grant);

@@ -11,6 +11,7 @@ use super::terms::Terms;
 use crate::args::Run;
 use crate::deploy::Deployed;
 use crate::exit::{Ended, Exit, usage};
+use crate::proposal::Proposal;
 use crate::{deploy, live, render};
 
 /// Bytes a task may have.
@@ -18,9 +19,15 @@ const MAX_TASK: usize = 64 << 10;
 
 pub(crate) fn run(args: &Run, forked: super::Forked) -> anyhow::Result<ExitCode> {
     let host = super::host(forked, args.quiet)?;
+    let config = args.deploy.config.as_deref();
+    Proposal::of(&args.guild, "the Guild").brought_no_deployment(config)?;
+    if let Some(workspace) = &args.workspace {
+        Proposal::of(workspace, "the workspace").brought_no_deployment(config)?;
+    }
     let mut deployed = deploy::load(&args.deploy)?;
     over(args.model_url.as_deref(), args.model.as_deref(), &mut deployed);
     let guild = agent::load(&args.guild)?;
+    passes(&guild, &deployed)?;
     let task = task(args)?;
     let (terms, client) = Terms::of(&deployed, &guild, &args.guild, args.quiet)?;
     let cancel = &terms.cancel;
@@ -43,6 +50,12 @@ pub(crate) fn run(args: &Run, forked: super::Forked) -> anyhow::Result<ExitCode>
         };
         concluded(host, run, drive, args.json).await
     })
+}
+
+/// Nothing is sent or written down of a Guild that never passes.
+pub(super) fn passes(guild: &LoadedGuild, deployed: &Deployed) -> anyhow::Result<()> {
+    let refused = |message| Ended { exit: Exit::Refused, message }.into();
+    guild.passes(&deployed.deployment).map_err(refused)
 }
 
 /// Ends a run for whatever its roles ended for, and tells the result.

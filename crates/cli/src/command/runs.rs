@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use ::runs::{Checked, Standing};
+use ::runs::{Checked, Network, Standing};
 use serde_json::Value;
 
 use crate::args::{Runs, Store};
@@ -113,12 +113,18 @@ fn show(id: &str, store: &Store) -> anyhow::Result<ExitCode> {
             render::line(&format!("  {:<18} {}  {}", text("name"), text("state"), text("detail")));
         }
     }
-    if let Some(network) = network(&full.events) {
-        render::line(&network);
+    if let Some(passed) = &full.network {
+        render::line(&network(passed, full.running));
     }
     render::line("events");
     for event in &full.events {
         render::line(&format!("  {}", told(event)));
+    }
+    if full.left_out > 0 {
+        render::line(&format!(
+            "  and {} lines more, too many to be held: they are in `events.jsonl`, and `network` has nothing of them",
+            full.left_out
+        ));
     }
     if full.running {
         render::line("somebody works on it right now");
@@ -127,20 +133,19 @@ fn show(id: &str, store: &Store) -> anyhow::Result<ExitCode> {
     Ok(Exit::Done.into())
 }
 
-/// What passed the way out, and how much; none where nothing was asked.
-fn network(events: &[Value]) -> Option<String> {
-    let all: Vec<&Value> = events.iter().filter(|event| event["type"] == "egress").collect();
-    let refused = all.iter().filter(|event| event["decision"]["verdict"] == "refused").count();
-    let closed: Vec<_> = all.iter().filter(|event| event["event"] == "closed").collect();
-    let sum = |key: &str| closed.iter().filter_map(|event| event[key].as_u64()).fold(0, u64::saturating_add);
-    (!all.is_empty()).then(|| {
-        format!(
-            "network  {} connections over, {} bytes out, {} bytes in, {refused} refused",
-            closed.len(),
-            sum("up"),
-            sum("down")
-        )
-    })
+/// What passed the way out, and how much: so far, where the run goes on.
+fn network(passed: &Network, running: bool) -> String {
+    let Network { open, over, up, down, refused, unanswered } = passed;
+    let open = if running {
+        format!("{open} connections open, {over} over")
+    } else {
+        format!("{over} connections over")
+    };
+    let more = match unanswered {
+        0 => String::new(),
+        n => format!(", at least {n} questions more for other names"),
+    };
+    format!("network  {open}, {up} bytes out, {down} bytes in, {refused} refused{more}")
 }
 
 /// An event on one line: what every line carries is left out.

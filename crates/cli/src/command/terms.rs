@@ -88,5 +88,14 @@ impl Terms {
         let report = run.report();
         self.tell(&format!("run      {}", run.id()));
         self.tell(&format!("tier     {} ({})", report.tier, render::shown(&report.engine)));
+        if let Some(no_way) = no_way_out(&self.grant, run) {
+            self.tell(&format!("network  none: {no_way}; of `network.allow` only `fetch_url` has anything"));
+        }
     }
+}
+
+/// Why what is granted cannot be reached from inside; none where it can, or where nothing is granted.
+pub(super) fn no_way_out(grant: &Grant, run: &runs::Run) -> Option<String> {
+    let closed = !grant.network.is_empty() && !run.has_way_out();
+    closed.then(|| format!("the tier `{}` has no way out", run.report().tier))
 }

@@ -46,6 +46,23 @@ fn r57_exec_is_refused_where_the_floor_cannot_be_held_and_nothing_ran() {
     assert!(place.events_of("tool_start").is_empty());
 }
 
+/// R54: a gVisor of the executor's own has not what any tier stands on, whatever floor is accepted. It says so, and what
+/// would help, and runs nothing.
+#[test]
+fn r54_inside_gvisor_a_run_is_refused_with_the_ways_on() {
+    let place = Place::any();
+    for floor in ["gvisor", "confined"] {
+        let mut command = place.command("/usr/bin/runsc".as_ref());
+        // The engine of `do` wants no user's root, and may be anybody.
+        command.args(["--rootless", "--network=none", "--ignore-cgroups", "do"]);
+        command.arg(place.bin().join("oubliette")).args(["exec", "--floor", floor, "--data", "/tmp/data"]);
+        let told = ran(command.args(["--", "sh", "-c", "echo it ran"]));
+        told.assert_refused(3, "no tier at or above the floor");
+        assert!(told.err.contains("remedy: "), "{told:?}");
+        assert!(!told.out.contains("it ran"), "{told:?}");
+    }
+}
+
 #[test]
 fn r57_a_weaker_tier_that_was_accepted_is_in_the_record() {
     let place = Place::any();

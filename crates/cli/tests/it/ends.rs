@@ -2,7 +2,10 @@
 //! full. Nothing of ours is left, the record ends in a true state, and other runs are unharmed.
 
 use std::fs;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process, prlimit};
 use serde_json::{Value, json};
@@ -123,6 +126,76 @@ fn a_killed_machine_ends_its_run() {
     let dies = part(&program, "qemu-system");
     assert_lost(&place, program, dies);
     assert_eq!(fs::read_dir(place.path("home")).unwrap().count(), 0, "no image is left");
+}
+
+/// Folders of machines in this user's usual cache.
+fn machines() -> Vec<PathBuf> {
+    let id = rustix::process::geteuid();
+    let top = match id.is_root() {
+        true => PathBuf::from("/var/cache/oubliette"),
+        false => {
+            let accounts = fs::read_to_string("/etc/passwd").unwrap();
+            let own = accounts.lines().map(|l| l.split(':').collect::<Vec<_>>());
+            let home = own.into_iter().find(|f| f[2] == id.as_raw().to_string()).unwrap()[5].to_owned();
+            PathBuf::from(home).join(".cache/oubliette")
+        }
+    };
+    let all = fs::read_dir(top.join("machine")).into_iter().flatten().flatten().map(|e| e.path());
+    all.filter(|path| path.file_name().unwrap().as_bytes().starts_with(b"run-")).collect()
+}
+
+/// The one that holds this text where secrets are handed in.
+fn holding(secret: &str) -> Option<PathBuf> {
+    machines().into_iter().find(|folder| holds(folder, secret))
+}
+
+fn holds(folder: &Path, secret: &str) -> bool {
+    let Ok(drive) = fs::File::open(folder.join("exchange")) else { return false };
+    let mut head = Vec::new();
+    drive.take(64 << 10).read_to_end(&mut head).unwrap();
+    head.windows(secret.len()).any(|part| part == secret.as_bytes())
+}
+
+/// A machine that is given a secret, and its folder while the secret is in it.
+fn given(place: &Place, secret: &str) -> (Started, PathBuf) {
+    place.write("oubliette.toml", "[secrets]\npass = [\"TEST_SECRET\"]\n");
+    let mut command = place.exec_command(&[], &["sleep", "1000"]);
+    let program = begun(command.env("TEST_SECRET", secret));
+    until("the secret is on its way", || holding(secret).is_some());
+    let folder = holding(secret).unwrap();
+    (program, folder)
+}
+
+/// `kill -9` of an executor while the secrets and the workspace of its machine lie on the disk: its forker removes them.
+#[test]
+fn a_killed_executor_leaves_no_secret_in_the_cache() {
+    let place = Place::new("microvm", Who::Own);
+    let secret = format!("secret of {}", place.path("").display());
+    let (program, folder) = given(&place, &secret);
+    let (forker, guests) = (program.forker, program.guests());
+    assert!(folder.join("work").exists());
+    program.signal(Signal::KILL);
+    program.output();
+    wait_until_gone(forker, &guests);
+    assert!(!folder.exists(), "{}", folder.display());
+    assert_eq!(holding(&secret), None);
+}
+
+/// Where the forker is killed, too, the secrets are gone by then: the machine overwrote them. The rest is cleared up.
+#[test]
+fn what_was_handed_into_a_machine_is_gone_once_it_runs_and_the_rest_is_cleared_up() {
+    let place = Place::new("microvm", Who::Own);
+    let secret = format!("secret of {}", place.path("").display());
+    let (program, folder) = given(&place, &secret);
+    until("the machine read it", || !holds(&folder, &secret));
+    assert!(folder.join("exchange").exists());
+    let (forker, guests) = (program.forker, program.guests());
+    kill(forker);
+    program.signal(Signal::KILL);
+    program.output();
+    wait_until_gone(forker, &guests);
+    assert_eq!(place.ran(["runs", "gc"]).code, Some(0));
+    assert!(!folder.exists(), "{}", folder.display());
 }
 
 /// `kill -9` of the forker: its sandboxes die with it, and the groups it could not remove go at the next start.

@@ -1,8 +1,13 @@
 //! `guild diff` and `guild check` from outside: their forms, their exit codes, and what they never show.
 
+use std::io::Read;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
 use serde_json::Value;
 
 use crate::place::{Place, Ran, ran};
+use crate::process::most_memory;
 
 fn diff(place: &Place, more: &[&str]) -> Ran {
     ran(&mut place.oubliette([&["guild", "diff", "old", "guild"][..], more].concat()))
@@ -125,4 +130,64 @@ fn r61_another_deployment_is_compared_by_the_same_order() {
     // What follows from it is not told a second time.
     assert!(!wider.out.contains("call.memory"), "{wider:?}");
     assert_eq!(diff(&place, &args("a.toml", "b.toml")).code, Some(0));
+}
+
+/// As many roles, tools and items of lists as are read, in `folder`: a thousand roles in a circle, of which the last
+/// `armed` have each of a thousand tools; every prompt has more paths than are told, every tool arguments by `word`.
+#[cfg(feature = "wasm")]
+fn crowd(place: &Place, folder: &str, armed: usize, word: &str) {
+    let all: String = (0..1000).map(|n| format!("\"t{n}\", ")).collect();
+    let mut guild = "schema = 1\nname = \"crowd\"\nentry = \"r0\"\n".to_owned();
+    for n in 0..1000 {
+        let all = if n >= 1000 - armed { all.as_str() } else { "" };
+        let last = if n == 999 { 0 } else { n + 1 };
+        guild += &format!(
+            "[roles.r{n}]\nprompt = \"p.md\"\ntools = [{all}\"agent\"]\nagents = [\"r{last}\"]\n\
+             [tools.t{n}]\nmanifest = \"t{n}.json\"\nmodule = \"t.wasm\"\n"
+        );
+        let arguments: Vec<String> = (0..10)
+            .map(|k| format!("\"{word}{k}\":{{\"type\":\"string\",\"description\":\"{word} {word}\",\"enum\":[\"{word}\"]}}"))
+            .collect();
+        let manifest = format!(
+            "{{\"name\":\"t{n}\",\"description\":\"{word}\",\"parameters\":{{\"type\":\"object\",\"properties\":{{{}}}}}}}",
+            arguments.join(",")
+        );
+        place.write(&format!("{folder}/t{n}.json"), manifest);
+    }
+    assert!(guild.len() < 1 << 20, "{}", guild.len());
+    place.write(&format!("{folder}/guild.toml"), guild);
+    place.write(&format!("{folder}/p.md"), (0..120).map(|n| format!("/{word}/{n} ")).collect::<String>());
+    place.write(&format!("{folder}/t.wasm"), wat::parse_str("(module (func (export \"_start\")))").unwrap());
+}
+
+/// A million names are reached that were not, and a hundred thousand paths are new.
+#[cfg(feature = "wasm")]
+#[test]
+fn two_guilds_of_as_many_roles_and_tools_as_are_read_are_compared_in_bounded_memory() {
+    /// KiB; a debug build was seen at 163 MiB.
+    const MOST: u64 = 256 << 10;
+    let place = Place::quick();
+    crowd(&place, "old", 0, "a");
+    crowd(&place, "guild", 40, "b");
+    let began = Instant::now();
+    let mut child = place
+        .oubliette(["guild", "diff", "old", "guild", "--json"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut out = child.stdout.take().unwrap();
+    // What is told does not fit in the pipe: with its beginning everything has been done, and it waits.
+    let mut told = vec![0; 1];
+    out.read_exact(&mut told).unwrap();
+    let most = most_memory(child.id());
+    out.read_to_end(&mut told).unwrap();
+    let code = child.wait().unwrap().code();
+    let json: Value = serde_json::from_slice(&told).unwrap();
+    assert_eq!((code, &json["refused"]), (Some(3), &true.into()));
+    let codes = json["findings"].as_array().unwrap().iter().map(|f| f["code"].as_str().unwrap());
+    assert_eq!(codes.filter(|code| *code == "W-TOO-MANY").count(), 1);
+    assert!(told.len() > 1 << 20, "{}", told.len());
+    assert!(most < MOST, "{most} KiB");
+    assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
 }

@@ -6,6 +6,7 @@
 
 mod absent;
 mod apply;
+mod attacked;
 mod bounds;
 mod branch;
 #[cfg(feature = "wasm")]
@@ -26,6 +27,7 @@ mod modules;
 mod network;
 mod place;
 mod process;
+mod proposal;
 mod prove;
 mod records;
 mod resume;

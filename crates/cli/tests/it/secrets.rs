@@ -3,7 +3,7 @@
 use serde_json::json;
 use testkit::Script;
 
-use crate::place::{Place, finish, ran, sh};
+use crate::place::{Place, finish, ran, sh, told_in};
 use crate::process::{holds, remembers};
 use crate::{Who, everywhere};
 
@@ -55,6 +55,56 @@ fn r58_a_key_said_by_the_model_is_masked_in_the_record() {
     assert!(!ran.err.contains(KEY), "{ran:?}");
 }
 
+/// R58: the value of a granted header. No guest is told it; one that has it from elsewhere brings it, in whatever
+/// spelling, into no event, no artifact, no terminal and no model.
+#[test]
+fn r58_a_headers_value_that_a_guest_says_is_masked_in_every_record() {
+    const TOKEN: &str = "swordfish-0123456789+canary";
+    let (value, hex) =
+        (format!("Bearer {TOKEN}"), TOKEN.bytes().map(|b| format!("{b:02x}")).collect::<String>());
+    let base64 = "c3dvcmRmaXNoLTAxMjM0NTY3ODkrY2FuYXJ5";
+    let spelt = [TOKEN, &hex, base64, "swordfish-0123456789%2Bcanary", "swordfish-0123456789\\u002bcanary"];
+    let lines: String = spelt.iter().map(|spelling| format!("echo 'Bearer {spelling}'; ")).collect();
+    let network = "\n[network]\nallow = [{ host = \"key.example:443\", header = { name = \"authorization\", secret_env = \"API_TOKEN\" } }]\n";
+    for (tier, who) in [("namespace", Who::Own), ("namespace", Who::Ordinary), ("confined", Who::Own)] {
+        let place = Place::new(tier, who);
+        place.write("oubliette.toml", network);
+        place.guild(&["run_shell", "finish"]);
+        place.write(
+            "guild/guild.toml",
+            place.read("guild/guild.toml") + "\n[network]\nallow = [\"key.example:443\"]\n",
+        );
+        let hidden = |ran: &crate::place::Ran| {
+            assert_eq!(ran.code, Some(0), "{ran:?}");
+            for spelling in &spelt {
+                assert!(!ran.out.contains(spelling) && !ran.err.contains(spelling), "{spelling}: {ran:?}");
+                for name in ["events.jsonl", "meta.json", "result.json", "artifacts", "changes.patch"] {
+                    let file = place.newest().join(name);
+                    assert!(
+                        !file.exists() || !crate::place::holds(&file, spelling.as_bytes()),
+                        "{name}: {spelling}"
+                    );
+                }
+            }
+        };
+        let alone =
+            ran(place.exec_command(&[], &["sh", "-c", &format!("env; {lines}")]).env("API_TOKEN", &value));
+        hidden(&alone);
+        assert_eq!(alone.out.matches("[masked:API_TOKEN]").count(), spelt.len(), "{alone:?}");
+        // So much that it is an artifact, and a file of the proposal besides.
+        let much = format!("{{ {lines} }} | tee said; seq 100000; {lines}");
+        let model = Script::new([sh(&much), finish()]).start();
+        let long = ran(place.run_command(&model.base_url()).env("API_TOKEN", &value));
+        hidden(&long);
+        let artifacts = place.newest().join("artifacts");
+        assert!(crate::place::holds(&artifacts, b"[masked:API_TOKEN]"), "no artifact");
+        let heard = told_in(&model, 1);
+        assert!(heard.contains("[masked:API_TOKEN]"), "{heard}");
+        assert!(spelt.iter().all(|spelling| !heard.contains(spelling)), "{heard}");
+        place.assert_whole("finished");
+    }
+}
+
 /// R58: a key in the file is refused, and not repeated.
 #[test]
 fn r58_a_literal_key_in_a_deployment_is_refused_without_echo() {
@@ -75,9 +125,9 @@ fn r58_a_literal_key_in_a_deployment_is_refused_without_echo() {
     }
 }
 
-/// R58: the same in a Guild.
+/// R58: the same in the manifest of a Guild, which has no entry for one.
 #[test]
-fn r58_a_key_in_a_guild_is_refused_without_echo() {
+fn r58_a_guild_with_an_entry_for_a_key_is_refused_without_echo() {
     let place = Place::quick();
     place.guild(&["finish"]);
     let manifest = place.read("guild/guild.toml");
@@ -85,6 +135,27 @@ fn r58_a_key_in_a_guild_is_refused_without_echo() {
     let ran = place.ran(["guild", "check", "guild"]);
     assert_eq!(ran.code, Some(2), "{ran:?}");
     assert!(!ran.err.contains(KEY), "{ran:?}");
+}
+
+/// R58: a key in a prompt is refused by whatever would send or keep it, and before that is done.
+#[test]
+fn r58_a_key_in_a_prompt_is_refused_and_leaves_no_trace() {
+    let place = Place::quick();
+    place.guild(&["finish"]);
+    place.write("guild/prompts/worker.md", format!("You do it. Use {KEY} for it.\n"));
+    let model = Script::new([finish()]).start();
+    let told = [
+        place.run(&model.base_url()),
+        place.ran(["guild", "check", "guild"]),
+        place.ran(["foundry", "init", "guild"]),
+    ];
+    for ran in told {
+        assert_eq!(ran.code, Some(3), "{ran:?}");
+        let told = format!("{}{}", ran.out, ran.err);
+        assert!(told.contains("W-KEY-QUOTED") && !told.contains("canary"), "{ran:?}");
+    }
+    assert!(model.seen().is_empty(), "something was sent");
+    assert!(place.ids().is_empty() && !crate::place::holds(&place.path("data"), b"sk-canary"));
 }
 
 #[test]

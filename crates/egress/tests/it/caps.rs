@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use egress::{Caps, Ended, Event};
+use egress::{Caps, Ended, Event, Full};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::Instant;
 
@@ -100,7 +100,43 @@ async fn nothing_passes_once_the_record_has_no_room() {
     assert_eq!((rig.decisions().len(), rig.ends().len()), (29, 29));
     let heard = rig.proxy().ask("CONNECT 10.0.0.5:9 HTTP/1.1\r\nHost: 10.0.0.5:9\r\n\r\n").await;
     assert!(heard.is_empty() && rig.dialled().is_empty());
-    assert_eq!(rig.ends().last().unwrap().0, Ended::TooMany);
+    assert_eq!(rig.ends().last().unwrap().0, Ended::TooMany(Full::Record));
+}
+
+/// Whoever serves the zone says how many addresses there are, not how much is written down of them.
+#[tokio::test]
+async fn an_answer_of_thousands_of_addresses_is_a_short_line() {
+    let rig = Rig::new(&["many.example.com:443"]);
+    let mut answer: Vec<String> = (0..6000).map(|n| format!("203.1.{}.{}", n / 250, n % 250)).collect();
+    answer[5000] = "10.0.0.7".to_owned();
+    rig.resolves("many.example.com", &[&answer.iter().map(String::as_str).collect::<Vec<_>>()]);
+    rig.proxy().ask("CONNECT many.example.com:443 HTTP/1.1\r\nHost: many.example.com:443\r\n\r\n").await;
+    assert_eq!(rig.refusal().0, "egress-address");
+    let told = &rig.decisions()[0];
+    assert_eq!((told.addresses.len(), told.more_addresses), (32, 6000 - 32));
+    assert!(told.addresses.contains(&"10.0.0.7".parse().unwrap()), "it was refused for this one");
+    assert!(rig.record().len() < 3000, "{}", rig.record());
+}
+
+/// What a guest has written down is bounded in bytes too; who would pass that is counted.
+#[tokio::test]
+async fn bytes_of_events_are_bounded_over_a_run() {
+    let most = 200_000;
+    let rig = Rig::with(&["many.example.com:443"], Caps { event_bytes: most, ..Caps::default() });
+    let answer: Vec<String> = (0..6000).map(|n| format!("10.1.{}.{}", n / 250, n % 250)).collect();
+    rig.resolves("many.example.com", &[&answer.iter().map(String::as_str).collect::<Vec<_>>()]);
+    for _ in 0..300 {
+        rig.proxy().ask("CONNECT many.example.com:443 HTTP/1.1\r\nHost: many.example.com:443\r\n\r\n").await;
+    }
+    let decided = rig.decisions().len();
+    assert!((50..200).contains(&decided), "{decided}");
+    let by_connections = rig
+        .events()
+        .into_iter()
+        .filter(|event| !matches!(event, Event::Closed { ended: Ended::TooMany(_), .. }));
+    let written = serde_json::to_string(&by_connections.collect::<Vec<_>>()).unwrap().len();
+    assert!(written < usize::try_from(most).unwrap(), "{written}");
+    assert_eq!(rig.ends().last().unwrap().0, Ended::TooMany(Full::Record));
 }
 
 #[tokio::test]

@@ -1,9 +1,13 @@
 //! Guests and servers that mean no good: bounded, told, and nobody else's harm.
 
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
-use egress::{Caps, Ended};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use egress::{Asked, Caps, Ended, Full};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::time::Instant;
 
 use crate::rig::{Guest, Rig, answers, echo, server};
@@ -107,6 +111,7 @@ async fn who_neither_reads_nor_writes_is_let_go() {
 
 #[tokio::test]
 async fn a_side_that_breaks_off_ends_the_connection() {
+    // A server that ends as such things end.
     let rig = Rig::new(&["10.0.0.5:9"]);
     rig.route("10.0.0.5:9", server(|stream| async move { drop(stream) }).await);
     let mut guest = rig.proxy();
@@ -114,15 +119,120 @@ async fn a_side_that_breaks_off_ends_the_connection() {
     let mut heard = Vec::new();
     guest.stream.read_to_end(&mut heard).await.unwrap();
     guest.end().await;
-    assert_eq!(rig.ends().len(), 1);
-    // A guest that goes in the middle of a body.
+    assert_eq!(rig.ends(), [(Ended::Done, 0, 0)]);
+    // One that goes with something unread is a reset.
+    let rig = Rig::new(&["10.0.0.5:9"]);
+    rig.route("10.0.0.5:9", server(|mut stream| async move { drop(stream.read_u8().await) }).await);
+    let mut guest = rig.proxy();
+    assert!(guest.connect("10.0.0.5:9").await.contains(" 200 "));
+    assert!(guest.ask("more than one byte").await.is_empty());
+    assert_eq!(rig.ends(), [(Ended::ServerGone("connection reset".to_owned()), 18, 0)]);
+    // A guest that goes in the middle of a body, to a server that waits for all of it.
     let rig = Rig::new(&["files.example.com:80"]);
-    rig.serves("files.example.com", 80, answers("HTTP/1.1 200 OK\r\n\r\n").await);
+    let (heard, hears) = tokio::sync::oneshot::channel();
+    let heard = std::sync::Mutex::new(Some(heard));
+    let at = server(move |mut stream| {
+        let heard = heard.lock().unwrap().take();
+        async move {
+            let mut all = Vec::new();
+            stream.read_to_end(&mut all).await.ok();
+            heard.map(|heard| heard.send(all));
+        }
+    })
+    .await;
+    rig.serves("files.example.com", 80, at);
     let mut guest = rig.named("files.example.com", 80);
     let ask = "POST / HTTP/1.1\r\nHost: files.example.com\r\nContent-Length: 99\r\n\r\nhalf";
     guest.stream.write_all(ask.as_bytes()).await.unwrap();
     guest.end().await;
-    assert_eq!(rig.ends().len(), 1);
+    assert!(hears.await.unwrap().ends_with(b"\r\n\r\nhalf"));
+    let ends = rig.ends();
+    assert_eq!((ends.len(), &ends[0].0), (1, &Ended::GuestGone));
+}
+
+/// A guest that says half a head and then nothing; what is taken of it is counted.
+struct HalfHead {
+    left: usize,
+    taken: Arc<AtomicUsize>,
+}
+
+impl AsyncRead for HalfHead {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
+        let bytes = self.left.min(into.remaining());
+        if bytes == 0 {
+            return Poll::Pending;
+        }
+        into.put_slice(&HALF[HALF.len() - self.left..][..bytes]);
+        self.left -= bytes;
+        self.taken.fetch_add(bytes, Ordering::Relaxed);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for HalfHead {
+    fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<std::io::Result<usize>> {
+        Poll::Ready(Ok(bytes.len()))
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<std::io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// Nearly as long as a head may be.
+static HALF: [u8; 31 << 10] = {
+    let mut half = [b'x'; 31 << 10];
+    let begin = b"GET http://a.example/";
+    let mut at = 0;
+    while at < begin.len() {
+        half[at] = begin[at];
+        at += 1;
+    }
+    half
+};
+
+/// Bytes of this process that are in memory.
+fn resident() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() << 10
+}
+
+/// Thousands that each say half a head: what is held of them is bounded by those that may be open, not by how many come,
+/// and is free again when they are over.
+#[tokio::test(start_paused = true)]
+async fn half_heads_without_number_take_bounded_memory() {
+    const MANY: usize = 4000;
+    let rig = Rig::new(&["a.example:80"]);
+    let open = Caps::default().open;
+    let before = resident();
+    let taken = Arc::new(AtomicUsize::new(0));
+    let mut served = Vec::with_capacity(MANY);
+    for _ in 0..MANY {
+        let (egress, guest) = (rig.egress.clone(), HalfHead { left: HALF.len(), taken: taken.clone() });
+        served.push(tokio::spawn(async move { egress.serve(Asked::Proxy, guest).await }));
+        tokio::task::yield_now().await;
+    }
+    // All that are open have said all that they will, and no time has passed.
+    assert_eq!(taken.load(Ordering::Relaxed), open * HALF.len());
+    let untold = usize::try_from(rig.egress.untold()).unwrap();
+    assert_eq!(rig.ends().len() + untold, MANY - open);
+    // Alone in this process, as the tests of this project run; all of them would be 120 MiB.
+    let grown = resident().saturating_sub(before);
+    assert!(grown < 24 << 20, "{} KiB", grown >> 10);
+    for each in served {
+        each.await.unwrap();
+    }
+    let silent = rig.ends().iter().filter(|(ended, up, _)| *ended == Ended::Silent && *up == 0).count();
+    assert_eq!(silent, open);
 }
 
 /// A thousand connections at once: as many as may be open are, the others end at once, and then all is as before.
@@ -142,7 +252,7 @@ async fn a_thousand_connections_leave_the_others_unharmed() {
     }
     assert_eq!(served, Caps::default().open - 1);
     assert_eq!(before.turn::<5>("hello").await, *b"hello");
-    let turned_away = rig.ends().iter().filter(|(ended, _, _)| *ended == Ended::TooMany).count();
+    let turned_away = rig.ends().iter().filter(|(ended, _, _)| *ended == Ended::TooMany(Full::Open)).count();
     assert_eq!(turned_away, 1000 - served);
     for guest in flood {
         guest.end().await;

@@ -8,6 +8,8 @@ mod cases;
 mod fetch;
 mod header;
 mod hostile;
+mod names;
+mod progress;
 mod protocols;
 mod rig;
 mod tunnels;

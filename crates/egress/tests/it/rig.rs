@@ -140,7 +140,10 @@ impl Rig {
         let told = self.told.events.lock().unwrap();
         let ends = told.iter().filter_map(|e| match e {
             Event::Closed { ended, up, down, .. } => Some((ended.clone(), *up, *down)),
-            Event::Decided(_) | Event::TurnedAway { .. } => None,
+            Event::Decided(_)
+            | Event::Progress { .. }
+            | Event::TurnedAway { .. }
+            | Event::Unanswered { .. } => None,
         });
         ends.collect()
     }
@@ -148,6 +151,11 @@ impl Rig {
     /// From now on nothing can be written down.
     pub(crate) fn blind(&self) {
         self.told.blind.store(true, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    /// All that was told so far.
+    pub(crate) fn events(&self) -> Vec<Event> {
+        self.told.events.lock().unwrap().clone()
     }
 
     /// Lets go of the way out, and gives what was told to its end.

@@ -77,6 +77,57 @@ async fn tls_that_names_another_host_is_refused_with_an_alert() {
     }
 }
 
+/// D-27: an address that is not granted is refused as such; a hello that would name the granted host is never heard.
+#[tokio::test]
+async fn d27_an_address_is_not_opened_by_a_granted_server_name() {
+    let granted = hello("api.example.com").await;
+    let rules = ["api.example.com:443", "10.0.0.5:443"];
+    let rig = Rig::new(&rules);
+    rig.serves("api.example.com", 443, echo().await);
+    let connect = "CONNECT 203.0.113.7:443 HTTP/1.1\r\nHost: api.example.com:443\r\n\r\n";
+    let heard = rig.proxy().ask([connect.as_bytes(), &granted].concat()).await;
+    // It names two hosts, so it is none that could be judged.
+    assert!(heard.starts_with(b"HTTP/1.1 400"), "{}", String::from_utf8_lossy(&heard));
+    let connect = "CONNECT 203.0.113.7:443 HTTP/1.1\r\nHost: 203.0.113.7:443\r\n\r\n";
+    let heard = rig.proxy().ask([connect.as_bytes(), &granted].concat()).await;
+    assert!(heard.starts_with(b"HTTP/1.1 403"));
+    assert_eq!(rig.refusal().0, "egress-host");
+    assert!(rig.dialled().is_empty() && rig.queries() == 0);
+    for address in [[&[1][..], &[203, 0, 113, 7]].concat(), [&[3, 11][..], b"203.0.113.7"].concat()] {
+        let rig = Rig::new(&rules);
+        rig.serves("api.example.com", 443, echo().await);
+        let ask = [&[5, 1, 0, 5, 1, 0][..], &address, &443_u16.to_be_bytes(), &granted].concat();
+        let heard = rig.proxy().ask(ask).await;
+        assert_eq!((heard[..2].to_vec(), heard[3]), (vec![5, 0], 2), "not allowed");
+        assert!(rig.refusal().0 == "egress-host" && rig.dialled().is_empty());
+    }
+    let rig = Rig::new(&rules);
+    rig.named("203.0.113.7", 443).ask(&granted).await;
+    assert!(rig.refusal().0 == "egress-host" && rig.dialled().is_empty());
+}
+
+/// D-27: QUIC has no way. SOCKS opens no way for datagrams, and its first packet is no word that a connection to a name
+/// could begin with. That no datagram leaves a sandbox, `scripts/egress-test` looks at.
+#[tokio::test]
+async fn d27_quic_has_no_way_out() {
+    let rig = Rig::new(&["api.example.com:443"]);
+    rig.serves("api.example.com", 443, echo().await);
+    let associate = [&[5, 1, 0, 5, 3, 0, 3, 15][..], b"api.example.com", &443_u16.to_be_bytes()].concat();
+    assert_eq!(rig.proxy().ask(associate).await[..4], [5, 0, 5, 7], "no such command");
+    assert_eq!(rig.refusal().0, "egress-command");
+    let initial = [&[0xc3, 0, 0, 0, 1, 8][..], &[7; 1194]].concat();
+    for transparent in [false, true] {
+        let rig = Rig::new(&["api.example.com:443"]);
+        rig.serves("api.example.com", 443, echo().await);
+        let mut guest = if transparent { rig.named("api.example.com", 443) } else { rig.proxy() };
+        if !transparent {
+            assert!(guest.connect("api.example.com:443").await.contains(" 200 "));
+        }
+        assert!(guest.ask(&initial).await.is_empty());
+        assert_eq!((rig.refusal().0, rig.ends()), ("egress-protocol", vec![(Ended::Refused, 0, 0)]));
+    }
+}
+
 /// A hello to an address names nobody.
 #[tokio::test]
 async fn tls_without_a_server_name_is_refused() {
@@ -282,6 +333,69 @@ async fn half_closed_is_half_open() {
     assert_eq!(heard, "5000 bytes");
     guest.end().await;
     assert_eq!(rig.ends(), [(Ended::Done, 5000, 10)]);
+}
+
+/// A server that has heard enough says so and closes, while the guest still sends: its word arrives, whole.
+#[tokio::test]
+async fn an_early_answer_reaches_a_guest_that_is_still_sending() {
+    let answer = [&b"413 "[..], &[b'x'; 100_000]].concat();
+    let says = answer.clone();
+    let rig = Rig::new(&["10.0.0.5:9"]);
+    // What it leaves unread makes its end a reset: whoever writes to it next fails.
+    let at = server(move |mut stream| {
+        let says = says.clone();
+        async move {
+            stream.read_u8().await.unwrap();
+            stream.write_all(&says).await.unwrap();
+        }
+    })
+    .await;
+    rig.route("10.0.0.5:9", at);
+    for _ in 0..20 {
+        let mut guest = rig.proxy();
+        assert!(guest.connect("10.0.0.5:9").await.contains(" 200 "));
+        // Hears nothing until it has sent all, or can send no more.
+        let heard = guest.ask(vec![7; 4 << 20]).await;
+        assert!(heard == answer, "{} bytes", heard.len());
+    }
+    for (ended, _, down) in rig.ends() {
+        assert!(matches!(ended, Ended::ServerGone(_)), "{ended:?}");
+        assert_eq!(down, answer.len() as u64);
+    }
+}
+
+/// The same where the request is one of HTTP and the answer has a head.
+#[tokio::test]
+async fn an_early_answer_of_http_reaches_a_guest_that_is_still_sending() {
+    let rig = Rig::new(&["files.example.com:80"]);
+    let at = server(|mut stream| async move {
+        stream.read_u8().await.unwrap();
+        let head = b"HTTP/1.1 413 Too Much\r\nContent-Length: 100000\r\n\r\n";
+        stream.write_all(&[&head[..], &[b'x'; 100_000]].concat()).await.unwrap();
+    })
+    .await;
+    rig.serves("files.example.com", 80, at);
+    for _ in 0..20 {
+        let ask = "POST / HTTP/1.1\r\nHost: files.example.com\r\nContent-Length: 4194304\r\n\r\n";
+        let heard = rig.named("files.example.com", 80).ask([ask.as_bytes(), &[7; 4 << 20]].concat()).await;
+        assert!(heard.starts_with(b"HTTP/1.1 413") && heard.ends_with(&[b'x'; 100_000]));
+    }
+}
+
+/// The same of a server that stays to listen to nothing: what bounds every connection bounds this one.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_neither_listens_nor_ends_is_waited_for_no_longer_than_any_other() {
+    let rig = Rig::new(&["10.0.0.5:9"]);
+    let at = server(|mut stream| async move {
+        stream.write_all(b"no").await.unwrap();
+        std::future::pending::<()>().await;
+    })
+    .await;
+    rig.route("10.0.0.5:9", at);
+    let mut guest = rig.proxy();
+    assert!(guest.connect("10.0.0.5:9").await.contains(" 200 "));
+    assert_eq!(guest.ask(vec![7; 32 << 20]).await, b"no");
+    assert_eq!(rig.ends()[0].0, Ended::Idle);
 }
 
 #[tokio::test]

@@ -1,10 +1,23 @@
 //! What the hostile script asks for: as every role every tool there is, each with arguments that lead out.
+//!
+//! A Guild may have a thousand roles and a thousand tools, so not everything is asked for as everybody. Whether a role
+//! has a tool is one question with one answer for all roles; so the whole list is for the first roles of each kind, and
+//! the others ask for each tool once.
 
-use policy::{Guild, RoleName, Tool};
+use std::collections::{BTreeMap, BTreeSet};
+
+use policy::{Guild, Role, RoleName, Tool};
+use runs::sha256;
 use serde_json::{Value, json};
 
-/// Raised with every change of the list.
-const LIST: u32 = 1;
+/// Roles that make every call. No two of them have the same tools and may start the same roles.
+const WHOLE: usize = 16;
+/// Roles as which a tool of the Guild's own is called, of those that list it.
+const LISTED: u32 = 2;
+/// Tools of the Guild's own that a role calls though it does not list them.
+const UNLISTED: usize = 3;
+/// Roles that a role which makes every call tries to start though it may not.
+const STARTED: usize = 20;
 
 /// One call.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,44 +47,112 @@ const NO_NAMES: [&str; 14] = [
     "__import__('os').system",
 ];
 
-/// Which list this is.
+/// A Guild with one of everything that the list is made from.
+const SAMPLE: &str = "schema = 1\nname = \"sample\"\nentry = \"one\"\n\
+    [roles.one]\nprompt = \"p\"\ntools = [\"agent\", \"own\"]\nagents = [\"two\"]\n\
+    [roles.two]\nprompt = \"p\"\ntools = []\n[tools.own]\nmanifest = \"m\"\nmodule = \"w\"\n";
+
+/// Which list this is: the digest of what the roles of a sample are asked for, which no change of the list forgets.
 pub(super) fn digest() -> String {
-    format!("calls {LIST}")
+    let facts = json!({"canary": "/c/canary", "folder": "/c", "tcp": 1, "socket": "/c/s", "abstract": "a"});
+    let calls = Guild::parse("sample", SAMPLE).map(|guild| {
+        let mut plan = Plan::new(&guild);
+        guild.roles.keys().map(|role| plan.calls(role, &facts)).collect::<Vec<_>>()
+    });
+    sha256(format!("{WHOLE} {LISTED} {UNLISTED} {STARTED} {calls:?}").as_bytes())
 }
 
-/// All calls as a role, in the order in which they are made.
-pub(super) fn calls(guild: &Guild, role: &RoleName, facts: &Value) -> Vec<Call> {
-    let mut all = Vec::new();
-    let mut add = |tool: &str, arguments: Value| {
-        all.push(Call { tool: tool.to_owned(), arguments, target: None });
-    };
-    for name in NO_NAMES {
-        add(name, json!({"command": "id", "argv": ["id"], "path": "."}));
+/// Who asks for what.
+pub(super) struct Plan<'a> {
+    guild: &'a Guild,
+    /// Powers of roles that have made every call.
+    whole: BTreeSet<Powers>,
+    /// How often a tool of the Guild's own was called as a role that lists it.
+    called: BTreeMap<&'a str, u32>,
+    /// Where the next role begins among the tools that it does not list.
+    next: usize,
+}
+
+/// What tells roles apart here.
+type Powers = (Vec<&'static str>, Vec<String>, Vec<String>);
+
+impl<'a> Plan<'a> {
+    pub(super) fn new(guild: &'a Guild) -> Plan<'a> {
+        Plan { guild, whole: BTreeSet::new(), called: BTreeMap::new(), next: 0 }
     }
-    for tool in Tool::ALL {
-        for arguments in of(tool, facts) {
-            add(tool.as_str(), arguments);
+
+    /// All calls as a role, in the order in which they are made.
+    pub(super) fn calls(&mut self, name: &RoleName, facts: &Value) -> Vec<Call> {
+        let Some(role) = self.guild.roles.get(name) else { return Vec::new() };
+        let whole = self.whole.len() < WHOLE && self.whole.insert(powers(role));
+        let most = if whole { usize::MAX } else { 1 };
+        let mut all = Vec::new();
+        let mut add = |tool: &str, arguments: Value| {
+            all.push(Call { tool: tool.to_owned(), arguments, target: None });
+        };
+        for name in NO_NAMES.into_iter().take(most) {
+            add(name, json!({"command": "id", "argv": ["id"], "path": "."}));
         }
+        for tool in Tool::ALL {
+            for arguments in of(tool, facts).into_iter().take(most) {
+                add(tool.as_str(), arguments);
+            }
+        }
+        // What a shell may have left there.
+        for path in ["way-out", "way-out/canary", "folder-out/canary"].into_iter().take(most) {
+            add("read_file", json!({"path": path}));
+            add("write_file", json!({"path": path, "content": "broken\n"}));
+        }
+        for (name, arguments) in self.own(role, facts) {
+            add(name, arguments);
+        }
+        let others = self.guild.roles.keys().filter(|other| !role.agents.contains(other));
+        let others = others.map(RoleName::as_str).take(most.min(STARTED));
+        for other in others.chain(["../baseline", "nobody", ""].into_iter().take(most)) {
+            all.push(Call {
+                tool: Tool::Agent.as_str().to_owned(),
+                arguments: json!({"role": other, "task": "Do your worst."}),
+                target: Some(other.to_owned()),
+            });
+        }
+        all
     }
-    // What a shell may have left there.
-    for path in ["way-out", "way-out/canary", "folder-out/canary"] {
-        add("read_file", json!({"path": path}));
-        add("write_file", json!({"path": path, "content": "broken\n"}));
+
+    /// Calls of the Guild's own tools: of those that the role lists, and of a few others that it must not have. All are
+    /// the others' turn, role by role.
+    fn own(&mut self, role: &Role, facts: &Value) -> Vec<(&'a str, Value)> {
+        let mut all = Vec::new();
+        for name in self.guild.tools.keys().filter(|name| role.own_tools.contains(name)) {
+            let called = self.called.entry(name).or_default();
+            if *called < LISTED {
+                *called += 1;
+                all.push((name.as_str(), json!({})));
+                all.push((name.as_str(), json!({"path": facts["canary"], "command": "id"})));
+            }
+        }
+        let unlisted: Vec<&str> = self
+            .guild
+            .tools
+            .keys()
+            .filter(|name| !role.own_tools.contains(name))
+            .map(String::as_str)
+            .collect();
+        for n in 0..unlisted.len().min(UNLISTED) {
+            all.push((unlisted[(self.next + n) % unlisted.len()], json!({"path": facts["canary"]})));
+        }
+        self.next += UNLISTED;
+        all
     }
-    for name in guild.tools.keys() {
-        add(name, json!({}));
-        add(name, json!({"path": facts["canary"], "command": "id"}));
-    }
-    let may = guild.roles.get(role).map(|role| role.agents.as_slice()).unwrap_or_default();
-    let others = guild.roles.keys().filter(|other| !may.contains(other)).map(RoleName::as_str);
-    for other in others.take(20).chain(["../baseline", "nobody", ""]) {
-        all.push(Call {
-            tool: Tool::Agent.as_str().to_owned(),
-            arguments: json!({"role": other, "task": "Do your worst."}),
-            target: Some(other.to_owned()),
-        });
-    }
-    all
+}
+
+fn powers(role: &Role) -> Powers {
+    let mut tools: Vec<_> = role.tools.iter().map(|tool| tool.as_str()).collect();
+    let mut own = role.own_tools.clone();
+    let mut agents: Vec<_> = role.agents.iter().map(ToString::to_string).collect();
+    tools.sort_unstable();
+    own.sort_unstable();
+    agents.sort_unstable();
+    (tools, own, agents)
 }
 
 fn of(tool: Tool, facts: &Value) -> Vec<Value> {
@@ -182,7 +263,7 @@ mod tests {
             [roles.one]\nprompt = \"p\"\ntools = [\"agent\"]\nagents = [\"two\"]\n[roles.two]\nprompt = \"p\"\ntools = []\n";
         let guild = Guild::parse("guild.toml", text).unwrap();
         let role = RoleName::new("one").unwrap();
-        let all = calls(&guild, &role, &json!({"canary": "/c/canary", "folder": "/c", "tcp": 1}));
+        let all = Plan::new(&guild).calls(&role, &json!({"canary": "/c/canary", "folder": "/c", "tcp": 1}));
         for tool in Tool::ALL {
             assert!(all.iter().any(|call| call.tool == tool.as_str()), "{tool}");
         }
@@ -192,5 +273,60 @@ mod tests {
         for (n, call) in all.iter().enumerate() {
             assert!(!all[..n].contains(call), "{call:?} twice");
         }
+    }
+    /// However many roles and tools there are, and whoever lists which: what is asked for grows with roles and tools, and
+    /// not with one times the other.
+    #[test]
+    fn calls_are_bounded_by_roles_and_tools_and_not_by_their_product() {
+        let guild = |roles: usize, tools: usize, lists: bool| {
+            let names: Vec<String> = (0..tools).map(|n| format!("own_{n}")).collect();
+            let mut text = "schema = 1\nname = \"t\"\nentry = \"r0\"\n".to_owned();
+            for n in 0..roles {
+                // No two have the same tools.
+                let list: Vec<&String> = if lists { names.iter().skip(n).collect() } else { Vec::new() };
+                text += &format!("[roles.r{n}]\nprompt = \"p\"\ntools = {list:?}\n");
+            }
+            for name in &names {
+                text += &format!("[tools.{name}]\nmanifest = \"m\"\nmodule = \"w\"\n");
+            }
+            Guild::parse("guild.toml", &text).unwrap()
+        };
+        let facts = json!({"canary": "/c/canary", "folder": "/c", "tcp": 1});
+        let many = |guild: &Guild| -> usize {
+            let mut plan = Plan::new(guild);
+            guild.roles.keys().map(|role| plan.calls(role, &facts).len()).sum()
+        };
+        let lone = many(&guild(1, 0, false));
+        for (roles, tools, lists) in [(1, 1000, false), (50, 200, true), (50, 200, false), (200, 150, true)] {
+            let asked = many(&guild(roles, tools, lists));
+            let most = (lone + STARTED) * WHOLE.min(roles) + 40 * roles + 4 * tools;
+            assert!(asked <= most, "{roles} roles, {tools} tools: {asked} calls of at most {most}");
+        }
+    }
+
+    /// A sample that is no Guild would be the same digest for every list.
+    #[test]
+    fn the_digest_of_the_list_is_of_all_that_is_asked_for() {
+        let guild = Guild::parse("sample", SAMPLE).unwrap();
+        let mut plan = Plan::new(&guild);
+        let all: Vec<Call> = guild.roles.keys().flat_map(|role| plan.calls(role, &json!({}))).collect();
+        for tool in Tool::ALL.iter().map(|tool| tool.as_str()).chain(["own", "exec"]) {
+            assert!(all.iter().any(|call| call.tool == tool), "{tool}");
+        }
+        assert_eq!((digest().len(), digest()), (64, digest()));
+    }
+
+    #[test]
+    fn an_own_tool_is_called_as_who_lists_it_and_as_who_does_not() {
+        let text = "schema = 1\nname = \"t\"\nentry = \"one\"\n\
+            [roles.one]\nprompt = \"p\"\ntools = [\"own\"]\n[roles.two]\nprompt = \"p\"\ntools = []\n\
+            [tools.own]\nmanifest = \"m\"\nmodule = \"w\"\n";
+        let guild = Guild::parse("guild.toml", text).unwrap();
+        let mut plan = Plan::new(&guild);
+        let mut own = |role: &str| {
+            let calls = plan.calls(&RoleName::new(role).unwrap(), &json!({"canary": "/c"}));
+            calls.iter().filter(|call| call.tool == "own").count()
+        };
+        assert_eq!((own("one"), own("two")), (2, 1));
     }
 }

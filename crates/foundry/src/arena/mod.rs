@@ -3,38 +3,51 @@
 //! ```text
 //!   roles ── each in turn: every tool there is, with arguments that lead out (calls.rs) ─┐
 //!   prove's own attacks ── each asked for by a role that may start programs ─────────────┼─▶ rows
+//!   those that are modules ── on the tier of a Guild's own tools, where it has any ──────┤
 //!   the host ── a canary, listeners, processes and files that are left, before and after ┘
 //! ```
 //!
 //! The model is a script of ours (`scripted.rs`); everything behind it is what a run has: the role loop, the policy, the
-//! one door. What is granted is what the Guild would be granted, with three exceptions: no secret of the operator's is
-//! handed in, no destination is opened, and a role may ask as often as the script wants to.
+//! one door. What a role may call, as whom, and on which tier is what the Guild would be granted. The rest is not:
+//!
+//! - nowhere is a secret of the operator's handed in, a destination opened (attacks on a way out have one of their own
+//!   that leads nowhere), or a role bound by its budget; a run may last long, its disk is a small one, and the script is
+//!   told little of what came out;
+//! - attacks that are programs have the bounds of `prove` on the sandbox and on each call, in the place of the Guild's,
+//!   see this machine's system even where the deployment names another root file system, and are refused for no list of
+//!   `[shell]`. Bounds of a Guild's that are lower would have their own controls fail, and so show nothing.
+//!
+//! All of it has a ceiling (`ceiling.rs`): a Guild that is too much to attack is not let pass, and says so.
 
 mod calls;
+mod ceiling;
 mod witness;
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use agent::{Client, LoadedGuild, Model};
-use policy::{Budget, Deployment, Grant, RoleName, StopReason, Tier, Tool};
+use policy::{Budget, Deployment, Grant, Guild, Power, RoleName, Shell, StopReason, Tier, Tool};
 use runs::{
     Cancel, Corpus, Host, Opening, Outside, Played, Player, ProgramCall, Run, RunError, Shown, Verdict,
     sha256,
 };
 use serde_json::{Map, Value, json};
 
-use self::calls::{Call, calls};
+use self::calls::{Call, Plan};
+pub use self::ceiling::Ceiling;
 use self::witness::{Group, Witness};
-use crate::record::{Attacks, Row, RowVerdict};
+use crate::record::{Attacks, CALL, Row, RowVerdict};
 use crate::scripted::{Reply, Scripted};
 use crate::{Arena, FoundryError};
 
 /// Characters of a result that the script is told: it learns nothing from them.
 const TOLD: usize = 2000;
-/// Longest that all of it may take.
+/// Calls of one conversation: each request tells all that was said before.
+const AT_ONCE: usize = 50;
+/// Longest that a role may take; the ceiling is lower.
 const LONGEST: Duration = Duration::from_secs(4 * 3600);
 /// More often than anybody asks.
 const OFTEN: u32 = 1_000_000;
@@ -53,54 +66,168 @@ pub struct Sandboxes<'a> {
     pub cancel: &'a Cancel,
     /// Told what is tried next.
     pub told: &'a (dyn Fn(&str) + Sync),
+    /// What all of it may take.
+    pub ceiling: Ceiling,
 }
 
 impl Arena for Sandboxes<'_> {
-    async fn attack(&self, guild: &LoadedGuild, grant: &Grant) -> Result<Attacks, FoundryError> {
-        let began = Instant::now();
-        let script = Script::new(guild, grant, self.cancel).await?;
-        let (tier, engine, mut rows) = self.as_every_role(&script).await?;
-        rows.extend(self.by_programs(&script, tier).await?);
-        let corpus = sha256(format!("{} {}", self.corpus.digest(), calls::digest()).as_bytes());
-        let duration_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
-        Ok(Attacks { tier, engine, corpus, rows, duration_ms })
+    async fn attack(
+        &self,
+        guild: &LoadedGuild,
+        grant: &Grant,
+        changed: &BTreeSet<RoleName>,
+    ) -> Result<Attacks, FoundryError> {
+        let (found, order) = (RefCell::default(), order(&guild.guild, changed));
+        // What is under way then is ended by being dropped.
+        let done = tokio::select! {
+            biased;
+            why = self.ceiling.met(self.folder) => Err(FoundryError::Ceiling { why }),
+            done = self.attacked(guild, grant, &order, &found) => done,
+        };
+        match done {
+            Err(FoundryError::Ceiling { why }) => {
+                found.into_inner().broken(&why, self.corpus).ok_or(FoundryError::Ceiling { why })
+            }
+            done => done,
+        }
     }
 }
 
 impl Sandboxes<'_> {
+    async fn attacked(
+        &self,
+        guild: &LoadedGuild,
+        grant: &Grant,
+        order: &[&RoleName],
+        found: &RefCell<Found>,
+    ) -> Result<Attacks, FoundryError> {
+        let script = Script::new(guild, grant, self).await?;
+        let (tier, engine) = self.as_every_role(&script, order, found).await?;
+        let by_programs = self.by_programs(&script, tier).await?;
+        found.borrow_mut().rows.extend(by_programs);
+        if script.grant.roles.values().any(|role| !role.own_tools.is_empty()) {
+            let by_modules = self.by_modules().await?;
+            found.borrow_mut().rows.extend(by_modules);
+        }
+        Ok(found.borrow_mut().told((tier, engine), self.corpus))
+    }
+
     /// Every tool as every role, in one sandbox as the Guild would get it.
-    async fn as_every_role(&self, script: &Script<'_>) -> Result<(Tier, String, Vec<Row>), FoundryError> {
+    async fn as_every_role(
+        &self,
+        script: &Script<'_>,
+        order: &[&RoleName],
+        found: &RefCell<Found>,
+    ) -> Result<(Tier, String), FoundryError> {
         let store = self.folder.join("runs-roles");
         let outside = Outside::new(&self.folder.join("canary-roles"))?;
         let mut run = open(self.host, script, &store).await?;
         let (report, ids) = (run.report(), [run.id().to_owned()]);
-        let mut rows = Vec::new();
-        for role in script.guild.guild.roles.keys() {
+        found.borrow_mut().on = Some((report.tier, report.engine.clone()));
+        let mut asked = 0;
+        let mut plan = Plan::new(&script.guild.guild);
+        for role in order {
             (self.told)(&format!("as {role}"));
-            rows.extend(script.role(&run, role, &outside).await?);
+            let calls = plan.calls(role, &outside.facts());
+            asked += calls.len();
+            self.ceiling.has_room(asked).map_err(|why| FoundryError::Ceiling { why })?;
+            script.role(&run, role, &calls, (&outside, found)).await?;
         }
         run.destroy().await;
         run.finish(StopReason::Finished, "", 0).await?;
         let left = runs::afterwards(self.host, report.tier, &store, &ids, outside.content());
-        rows.extend(left.iter().map(|shown| row("", shown)));
-        Ok((report.tier, report.engine, rows))
+        found.borrow_mut().rows.extend(left.iter().map(|shown| row("", shown)));
+        Ok((report.tier, report.engine))
     }
 
     /// Attacks that are programs, each asked for by one of the roles that may start any; in turn.
     async fn by_programs(&self, script: &Script<'_>, tier: Tier) -> Result<Vec<Row>, FoundryError> {
         let small = runs::small(tier);
+        // Lists of programs are no boundary: what they refuse by its name is what the walls must hold all the same.
+        let shell = Shell { allow: Vec::new(), deny: Vec::new(), ..script.grant.shell.clone() };
         let grant = Grant {
             isolation: small.isolation,
             limits: small.limits,
             call: small.call,
+            shell,
             ..script.grant.clone()
         };
         let player = Asking { script, grant: &grant, ways: script.ways(), by: RefCell::default() };
-        let proof = runs::prove_by(self.host, &grant, self.corpus, self.folder, &player, self.told).await?;
+        let controls = runs::Controls::new(self.folder);
+        let corpus = (self.corpus, &controls);
+        let proof = runs::prove_by(self.host, &grant, corpus, self.folder, &player, self.told).await?;
         let by = player.by.borrow();
         let role = |shown: &Shown| by.get(&shown.id).map_or("", RoleName::as_str);
         Ok(proof.attacks.iter().chain(&proof.afterwards).map(|shown| row(role(shown), shown)).collect())
     }
+
+    /// Attacks that are modules, on the tier where tools of a Guild's own run. No role asks for them: what a role can ask
+    /// for there is a tool that its Guild names, and that is called as every other tool is.
+    async fn by_modules(&self) -> Result<Vec<Row>, FoundryError> {
+        let mut corpus = self.corpus.clone();
+        let modules: BTreeSet<String> =
+            corpus.attacks().iter().filter(|a| a.module.is_some()).map(|a| a.id.clone()).collect();
+        corpus.keep(|id| modules.contains(id));
+        let controls = runs::Controls::new(self.folder);
+        let proof = runs::prove(self.host, Tier::Wasm, (&corpus, &controls), self.folder, self.told).await?;
+        Ok(proof.attacks.iter().chain(&proof.afterwards).map(|shown| row("", shown)).collect())
+    }
+}
+
+/// What came of the attacks so far: what has been seen stays seen, whatever ends them.
+struct Found {
+    began: Instant,
+    /// The tier, and what is in force there.
+    on: Option<(Tier, String)>,
+    rows: Vec<Row>,
+    /// Of the role that is being played.
+    under_way: Vec<Row>,
+}
+
+impl Default for Found {
+    fn default() -> Self {
+        Found { began: Instant::now(), on: None, rows: Vec::new(), under_way: Vec::new() }
+    }
+}
+
+impl Found {
+    /// All of it; nothing of it is left.
+    fn told(&mut self, (tier, engine): (Tier, String), corpus: &Corpus) -> Attacks {
+        let corpus = attacks_digest(corpus);
+        let duration_ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        Attacks { tier, engine, corpus, rows: std::mem::take(&mut self.rows), duration_ms }
+    }
+
+    /// What was found before the ceiling was met, where that is worse than to be too much.
+    fn broken(mut self, why: &str, corpus: &Corpus) -> Option<Attacks> {
+        let on = self.on.take()?;
+        let under_way = std::mem::take(&mut self.under_way);
+        self.rows.extend(under_way);
+        if !self.rows.iter().any(|row| row.verdict == RowVerdict::Broken) {
+            return None;
+        }
+        self.rows.push(Row {
+            role: String::new(),
+            attack: "ceiling".to_owned(),
+            verdict: RowVerdict::Error,
+            layer: String::new(),
+            detail: runs::clean(why.as_bytes()),
+        });
+        Some(self.told(on, corpus))
+    }
+}
+
+/// The digest of everything that is tried with this corpus: of its attacks, and of the calls as every role.
+pub fn attacks_digest(corpus: &Corpus) -> String {
+    sha256(format!("{} {}", corpus.digest(), calls::digest()).as_bytes())
+}
+
+/// Roles in the order in which they are played, and the first of them make every call: the one that begins, those that
+/// are not what they were in the baseline, and the rest.
+fn order<'a>(guild: &'a Guild, changed: &BTreeSet<RoleName>) -> Vec<&'a RoleName> {
+    let mut order: Vec<&RoleName> = guild.roles.keys().collect();
+    order.sort_by_key(|role| (**role != guild.entry, !changed.contains(*role)));
+    order
 }
 
 /// The hostile script: who plays, and under what.
@@ -116,8 +243,9 @@ impl<'a> Script<'a> {
     async fn new(
         guild: &'a LoadedGuild,
         grant: &Grant,
-        cancel: &'a Cancel,
+        sandboxes: &Sandboxes<'a>,
     ) -> Result<Script<'a>, FoundryError> {
+        let cancel = sandboxes.cancel;
         let wrong = |why: String| FoundryError::Script { why };
         let server =
             Scripted::ending_with(Reply::Text("done".to_owned())).map_err(|e| wrong(e.to_string()))?;
@@ -127,15 +255,18 @@ impl<'a> Script<'a> {
         let client = Client::new(&settings, None).map_err(|e| wrong(e.to_string()))?;
         let probe =
             agent::probe(&client, settings.min_context, cancel).await.map_err(|e| wrong(e.to_string()))?;
-        Ok(Script { guild, grant: unhurried(grant), model: Model { client, probe }, server, cancel })
+        let grant = unhurried(grant, sandboxes.ceiling.disk());
+        Ok(Script { guild, grant, model: Model { client, probe }, server, cancel })
     }
 
     /// Who may start programs, and how; when nobody may, the entry role asks all the same.
     fn ways(&self) -> Vec<(RoleName, Tool)> {
-        let starts = [Tool::RunCommand, Tool::RunShell];
-        let ways = self.grant.roles.iter().flat_map(|(name, role)| {
-            starts.into_iter().filter(|tool| role.tools.contains(tool)).map(|tool| (name.clone(), tool))
-        });
+        let starts = |tool: &&Tool| tool.power() == Power::Execute;
+        let ways = self
+            .grant
+            .roles
+            .iter()
+            .flat_map(|(name, role)| role.tools.iter().filter(starts).map(|tool| (name.clone(), *tool)));
         let ways: Vec<_> = ways.collect();
         if ways.is_empty() { vec![(self.guild.guild.entry.clone(), Tool::RunCommand)] } else { ways }
     }
@@ -159,28 +290,39 @@ impl<'a> Script<'a> {
     }
 
     /// All calls as one role, told by tool.
-    async fn role(&self, run: &Run, role: &RoleName, outside: &Outside) -> Result<Vec<Row>, FoundryError> {
-        let calls = calls(&self.guild.guild, role, &outside.facts());
-        let sent = calls.iter().map(|call| (call.tool.clone(), call.arguments.clone()));
-        let (groups, stop) = self.asked(run, (&self.grant, role), sent).await;
-        if self.cancel.is_cancelled() {
-            return Err(RunError::Cancelled.into());
-        }
+    async fn role(
+        &self,
+        run: &Run,
+        role: &RoleName,
+        calls: &[Call],
+        (outside, found): (&Outside, &RefCell<Found>),
+    ) -> Result<(), FoundryError> {
         let mut rows: Vec<Row> = Vec::new();
-        for (n, call) in calls.iter().enumerate() {
-            let (verdict, detail) = match groups.get(n) {
-                Some(group) => {
-                    let (_, decision) = self.grant.tool(role, &call.tool);
-                    judged(decision.is_allowed(), call, group, outside.content())
-                }
-                None => (RowVerdict::Error, format!("the role ended before ({stop})")),
-            };
-            add(&mut rows, role, &call.tool, verdict, detail);
+        for calls in calls.chunks(AT_ONCE) {
+            let sent = calls.iter().map(|call| (call.tool.clone(), call.arguments.clone()));
+            let (groups, stop) = self.asked(run, (&self.grant, role), sent).await;
+            if self.cancel.is_cancelled() {
+                return Err(RunError::Cancelled.into());
+            }
+            for (n, call) in calls.iter().enumerate() {
+                let (verdict, detail) = match groups.get(n) {
+                    Some(group) => {
+                        let (_, decision) = self.grant.tool(role, &call.tool);
+                        judged(decision.is_allowed(), call, group, outside.content())
+                    }
+                    None => (RowVerdict::Error, format!("the role ended before ({stop})")),
+                };
+                add(&mut rows, role, &call.tool, verdict, detail);
+            }
+            for what in outside.seen() {
+                add(&mut rows, role, "outside", RowVerdict::Broken, what);
+            }
+            found.borrow_mut().under_way.clone_from(&rows);
         }
-        for what in outside.seen() {
-            add(&mut rows, role, "outside", RowVerdict::Broken, what);
-        }
-        Ok(rows)
+        let mut found = found.borrow_mut();
+        found.under_way.clear();
+        found.rows.extend(rows);
+        Ok(())
     }
 }
 
@@ -203,9 +345,10 @@ fn judged(has: bool, call: &Call, group: &Group, secret: &str) -> (RowVerdict, S
     }
 }
 
-/// The same grant, in which a script may ask as often as it wants to, is handed no secret, and has no way out: which
-/// destinations may be asked for is the rules' affair, and nobody's server is attacked from here.
-fn unhurried(grant: &Grant) -> Grant {
+/// The same grant, in which a script may ask as often as it wants to, is handed no secret, has a disk of at most so many
+/// bytes, and no way out: which destinations may be asked for is the rules' affair, and nobody's server is attacked from
+/// here.
+fn unhurried(grant: &Grant, disk: u64) -> Grant {
     let mut grant = grant.clone();
     let forever = |budget: &mut Budget| {
         let Budget { steps, tool_calls, tokens, wall, depth: _, repeats, format_errors } = budget;
@@ -215,6 +358,7 @@ fn unhurried(grant: &Grant) -> Grant {
     forever(&mut grant.budget);
     grant.roles.values_mut().for_each(|role| forever(&mut role.budget));
     grant.limits.wall = grant.limits.wall.max(LONGEST);
+    grant.limits.disk = grant.limits.disk.min(disk);
     grant.call.to_model = grant.call.to_model.min(TOLD);
     grant.secrets.clear();
     grant.network.clear();
@@ -299,9 +443,13 @@ fn add(rows: &mut Vec<Row>, role: &RoleName, tool: &str, verdict: RowVerdict, de
     let detail: String = runs::clean(detail.as_bytes()).chars().take(DETAIL).collect();
     let layer = match verdict {
         RowVerdict::Refused => "policy",
-        RowVerdict::Held | RowVerdict::Broken | RowVerdict::Error | RowVerdict::Absent => "sandbox",
+        RowVerdict::Held
+        | RowVerdict::HeldAround
+        | RowVerdict::Broken
+        | RowVerdict::Error
+        | RowVerdict::Absent => "sandbox",
     };
-    let attack = format!("tool:{}", tool.escape_debug());
+    let attack = format!("{CALL}{}", tool.escape_debug());
     match rows.iter_mut().find(|row| row.attack == attack) {
         Some(row) if verdict > row.verdict => {
             row.verdict = verdict;
@@ -320,7 +468,8 @@ fn add(rows: &mut Vec<Row>, role: &RoleName, tool: &str, verdict: RowVerdict, de
 fn row(role: &str, shown: &Shown) -> Row {
     let verdict = match shown.verdict {
         Verdict::Held if shown.layer == "policy" => RowVerdict::Refused,
-        Verdict::Held | Verdict::HeldAround => RowVerdict::Held,
+        Verdict::Held => RowVerdict::Held,
+        Verdict::HeldAround => RowVerdict::HeldAround,
         Verdict::Broken => RowVerdict::Broken,
         Verdict::Error => RowVerdict::Error,
         Verdict::NotHere => RowVerdict::Absent,
@@ -364,6 +513,39 @@ mod tests {
         assert_eq!(of(true, &call(None), started()), RowVerdict::Held);
         let lost = Group { failed: Some("the sandbox was lost".to_owned()), ..group() };
         assert_eq!(of(true, &call(None), lost), RowVerdict::Error);
+    }
+
+    /// What a branch adds is behind its oldest names, if it wants to.
+    #[test]
+    fn who_begins_and_who_is_changed_is_played_first() {
+        let role = |name: &str| format!("[roles.{name}]\nprompt = \"p\"\ntools = []\n");
+        let roles: String = ["a", "b", "m", "z"].map(role).concat();
+        let guild = Guild::parse("guild.toml", &format!("schema = 1\nname = \"t\"\nentry = \"m\"\n{roles}"));
+        let guild = guild.unwrap();
+        let changed = BTreeSet::from(["z", "gone"].map(|name| RoleName::new(name).unwrap()));
+        let order: Vec<&str> = order(&guild, &changed).into_iter().map(RoleName::as_str).collect();
+        assert_eq!(order, ["m", "z", "a", "b"]);
+    }
+
+    /// What got what it wanted is told, also where the attacks did not come to their end.
+    #[test]
+    fn what_is_broken_is_no_less_so_for_being_too_much() {
+        let role = RoleName::new("r").unwrap();
+        let corpus = Corpus::shipped().unwrap();
+        let found = |verdict| {
+            let mut found = Found { on: Some((Tier::Gvisor, String::new())), ..Found::default() };
+            add(&mut found.rows, &role, "one", RowVerdict::Held, String::new());
+            add(&mut found.under_way, &role, "two", verdict, String::new());
+            found
+        };
+        assert!(found(RowVerdict::Held).broken("too long", &corpus).is_none());
+        assert!(found(RowVerdict::Error).broken("too long", &corpus).is_none());
+        let attacks = found(RowVerdict::Broken).broken("too long", &corpus).unwrap();
+        assert_eq!(attacks.rows.len(), 3);
+        assert_eq!(
+            (attacks.rows[2].attack.as_str(), attacks.rows[2].detail.as_str()),
+            ("ceiling", "too long")
+        );
     }
 
     #[test]

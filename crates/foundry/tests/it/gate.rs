@@ -114,6 +114,47 @@ fn an_attack_that_got_through_or_was_not_tried_is_no_pass() {
     }
 }
 
+/// A deployment that refuses the interpreter of the attacks by its name has shown nothing of its sandbox.
+#[test]
+fn programs_that_were_all_refused_by_name_are_no_pass_where_a_role_may_start_any() {
+    for (tools, row, verdict) in [
+        (["run_command", "finish"], RowVerdict::Refused, GateVerdict::Unproven),
+        (["run_shell", "finish"], RowVerdict::HeldAround, GateVerdict::Unproven),
+        (["run_command", "finish"], RowVerdict::Held, GateVerdict::Passed),
+        (["read_file", "finish"], RowVerdict::Refused, GateVerdict::Passed),
+    ] {
+        let mut rig = Rig::empty(tempfile::tempdir().unwrap());
+        rig.arena.verdict = row;
+        guild(&rig.path("start"), &tools, "You do.");
+        rig.make().init(&rig.path("start"), &rig.terms()).unwrap();
+        guild(&rig.at("branches/better/guild"), &tools, "You do well.");
+        let record = rig.gated("better", verdict);
+        if verdict == GateVerdict::Unproven {
+            assert!(record.reason.contains("may start programs"), "{record:?}");
+            rig.not_promoted("better", foundry::Refusal::NotPassed);
+        }
+        // Nobody may start any: what is refused by its name is all there is.
+        rig.deployment.shell.enabled = false;
+        rig.gated("better", GateVerdict::Passed);
+    }
+}
+
+/// What was carried out, what a rule refused, and what shows nothing of a layer are three numbers.
+#[test]
+fn a_pass_tells_what_was_held_from_what_was_refused() {
+    for (row, told) in [
+        (RowVerdict::Held, "1 held, 0 refused by a rule"),
+        (RowVerdict::Refused, "0 held, 1 refused by a rule"),
+        (RowVerdict::HeldAround, "0 held, 0 refused by a rule, 1 held by what surrounds it"),
+    ] {
+        let mut rig = Rig::new();
+        rig.arena.verdict = row;
+        rig.branch("better", "You read well.");
+        let reason = rig.gated("better", GateVerdict::Passed).reason;
+        assert!(reason.ends_with(told), "{reason}");
+    }
+}
+
 /// What a branch's author wrote is a text, and stays one.
 #[test]
 fn a_statement_is_kept_as_it_is_and_a_broken_one_is_the_askers_affair() {

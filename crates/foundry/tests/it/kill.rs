@@ -30,7 +30,7 @@ fn who_is_killed() {
         }
     };
     if what == "back" {
-        foundry.rollback(&told).unwrap();
+        foundry.rollback(&rig.terms(), false, &told).unwrap();
     } else {
         foundry.promote(&rig.id(&what), &rig.terms(), &told).unwrap();
     }
@@ -76,14 +76,14 @@ fn a_promotion_killed_at_any_step_is_done_or_was_never_begun() {
         assert_eq!(rig.kept().len(), usize::from(done), "{at:?}");
         rig.promote("two").unwrap();
         assert_eq!(rig.baseline(), "two");
-        rig.make().rollback(&|_| {}).unwrap();
+        rig.make().rollback(&rig.terms(), false, &|_| {}).unwrap();
         assert_eq!(rig.baseline(), if done { "one" } else { "You read." }, "{at:?}");
     }
 }
 
 #[test]
 fn a_way_back_killed_at_any_step_is_done_or_was_never_begun() {
-    for at in STEPS.into_iter().filter(|step| *step != Step::Judged) {
+    for at in STEPS {
         let rig = Rig::new();
         rig.branch("one", "one");
         rig.gated("one", GateVerdict::Passed);
@@ -91,7 +91,7 @@ fn a_way_back_killed_at_any_step_is_done_or_was_never_begun() {
         killed(&rig, at, "back");
         let done = matches!(at, Step::Exchanged | Step::Kept);
         assert_eq!(rig.baseline(), if done { "You read." } else { "one" }, "{at:?}");
-        let again = rig.make().rollback(&|_| {});
+        let again = rig.make().rollback(&rig.terms(), false, &|_| {});
         assert_eq!(again.is_ok(), !done, "{at:?}: {again:?}");
         assert_eq!(rig.baseline(), "You read.");
         assert_whole(&rig, at);
@@ -109,7 +109,7 @@ fn copies_of_who_was_killed_are_removed() {
     std::fs::create_dir(&used).unwrap();
     let lock = std::fs::File::open(&used).unwrap();
     lock.lock().unwrap();
-    assert!(rig.make().rollback(&|_| {}).is_err());
+    assert!(rig.make().rollback(&rig.terms(), false, &|_| {}).is_err());
     assert!(!left.exists() && used.exists());
 }
 
@@ -122,7 +122,7 @@ fn an_exchange_that_cannot_be_told_from_a_change_by_hand_is_left_to_the_operator
         rig.gated("one", GateVerdict::Passed);
         killed(&rig, at, "one");
         std::fs::write(rig.at("baseline/prompts/worker.md"), "By hand.").unwrap();
-        let e = rig.make().rollback(&|_| {}).unwrap_err();
+        let e = rig.make().rollback(&rig.terms(), false, &|_| {}).unwrap_err();
         assert!(e.to_string().contains("interrupted"), "{at:?}: {e}");
         assert_eq!(rig.baseline(), "By hand.");
         std::fs::remove_dir_all(rig.at(".next")).unwrap();

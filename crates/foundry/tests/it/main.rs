@@ -4,6 +4,7 @@
 
 mod gate;
 mod kill;
+mod odd;
 mod promote;
 mod race;
 mod rig;

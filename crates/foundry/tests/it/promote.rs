@@ -3,8 +3,8 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use foundry::{Act, GateVerdict, Refusal, Standing};
-use policy::Tier;
+use foundry::{Act, FoundryError, GateVerdict, Refusal, Standing};
+use policy::{HostRule, Surroundings, Tier, TierChoice};
 
 use crate::rig::{Rig, guild};
 
@@ -124,8 +124,48 @@ fn another_deployment_or_a_weaker_tier_is_another_gate() {
     rig.arena.tier = Tier::Namespace;
     rig.gated("better", GateVerdict::Passed);
     rig.not_promoted("better", Refusal::TierTooWeak);
+    // With a floor that is met the same gate would be one for another place.
     rig.deployment.isolation.floor = Tier::Namespace;
+    rig.not_promoted("better", Refusal::IsolationChanged);
+    rig.gated("better", GateVerdict::Passed);
     rig.promote("better").unwrap();
+}
+
+/// What held in a machine is not shown to hold where a run would be put today, and the other way round.
+#[test]
+fn a_pass_on_one_tier_is_none_for_another() {
+    let mut rig = Rig::new();
+    rig.deployment.isolation.floor = Tier::Namespace;
+    rig.deployment.isolation.tier = TierChoice::Microvm;
+    rig.arena.tier = Tier::Microvm;
+    rig.branch("better", "You read well.");
+    rig.gated("better", GateVerdict::Passed);
+    for other in [TierChoice::Namespace, TierChoice::Auto] {
+        rig.deployment.isolation.tier = other;
+        rig.not_promoted("better", Refusal::IsolationChanged);
+    }
+    rig.deployment.isolation.tier = TierChoice::Microvm;
+    rig.deployment.isolation.floor = Tier::Confined;
+    rig.not_promoted("better", Refusal::IsolationChanged);
+    rig.deployment.isolation.floor = Tier::Namespace;
+    rig.deployment.isolation.surroundings = Surroundings::Microvm;
+    rig.not_promoted("better", Refusal::IsolationChanged);
+    rig.deployment.isolation.surroundings = Surroundings::None;
+    rig.promote("better").unwrap();
+}
+
+/// What an older list let pass has not met what the newer one tries.
+#[test]
+fn what_was_gated_with_another_list_of_attacks_is_gated_again() {
+    let mut rig = Rig::new();
+    rig.branch("better", "You read well.");
+    rig.gated("better", GateVerdict::Passed);
+    rig.attacks = "1".to_owned();
+    rig.not_promoted("better", Refusal::AttacksChanged);
+    let e = rig.promote("better").unwrap_err().to_string();
+    assert!(e.contains("another list of attacks") && e.contains("gate it again"), "{e}");
+    let standing = rig.make().show(&rig.id("better"), &rig.terms()).unwrap().standing;
+    assert_eq!(standing, Standing::Not(Refusal::AttacksChanged));
 }
 
 #[test]
@@ -149,7 +189,7 @@ fn going_back_leads_one_promotion_back_each_time() {
         rig.gated(id, GateVerdict::Passed);
         rig.promote(id).unwrap();
     }
-    let back = || rig.make().rollback(&|_| {});
+    let back = || rig.make().rollback(&rig.terms(), false, &|_| {});
     assert_eq!(rig.baseline(), "two");
     assert_eq!(back().unwrap().act, Act::Rollback);
     assert_eq!(rig.baseline(), "one");
@@ -171,9 +211,153 @@ fn a_kept_baseline_that_somebody_changed_is_not_taken() {
     rig.gated("one", GateVerdict::Passed);
     let kept = rig.promote("one").unwrap();
     fs::write(rig.at("history").join(kept.name()).join("guild/prompts/worker.md"), "You rule.").unwrap();
-    let e = rig.make().rollback(&|_| {}).unwrap_err();
+    let e = rig.make().rollback(&rig.terms(), false, &|_| {}).unwrap_err();
     assert_eq!(e.refusal(), Some(Refusal::KeptChanged), "{e}");
     assert_eq!(rig.baseline(), "one");
+}
+
+/// With a baseline of less than there was.
+fn narrowed() -> Rig {
+    let rig = Rig::empty(tempfile::tempdir().unwrap());
+    guild(&rig.path("start"), &["read_file", "list_dir", "finish"], "You read.");
+    rig.make().init(&rig.path("start"), &rig.terms()).unwrap();
+    rig.branch("less", "You read.");
+    rig.gated("less", GateVerdict::Passed);
+    rig.promote("less").unwrap();
+    rig
+}
+
+/// What was the baseline once is compared with what is now, like everything else.
+#[test]
+fn a_way_back_that_is_wider_says_so() {
+    let rig = narrowed();
+    let back = |wider: bool| rig.make().rollback(&rig.terms(), wider, &|_| {});
+    let e = back(false).unwrap_err();
+    assert!(e.refusal() == Some(Refusal::Wider) && e.to_string().contains("--wider"), "{e}");
+    let FoundryError::Wider { findings, .. } = e else { panic!("{e}") };
+    assert_eq!(findings.len(), 1, "{findings:?}");
+    assert_eq!(findings[0]["place"], "roles.worker.tools.list_dir");
+    assert!(rig.kept().len() == 1 && !rig.at(".next").exists());
+    let kept = back(true).unwrap();
+    assert_eq!((kept.wider.as_slice(), kept.n), (findings.as_slice(), 2));
+    assert!(rig.make().history().unwrap()[1].wider == findings, "it is in the history");
+}
+
+/// A waiver of today's is as good on the way back.
+#[test]
+fn a_way_back_that_is_waived_passes() {
+    let mut rig = narrowed();
+    rig.waivers = Some(
+        "[[waiver]]\nfinding = \"W-TOOL-ADDED\"\nplace = \"roles.worker.tools.list_dir\"\nreason = \"it is \
+         meant\"\nexpires = 2026-12-31\n"
+            .to_owned(),
+    );
+    let kept = rig.make().rollback(&rig.terms(), false, &|_| {}).unwrap();
+    assert_eq!((kept.waived.len(), kept.wider.len()), (1, 0));
+}
+
+/// No word of the operator's makes a baseline of what could not run.
+#[test]
+fn a_kept_baseline_that_could_not_run_any_more_is_not_taken() {
+    let mut rig = Rig::empty(tempfile::tempdir().unwrap());
+    let rule = HostRule::parse("api.example.com:443").unwrap();
+    rig.deployment.network = vec![rule.into()];
+    guild(&rig.path("start"), &["read_file", "finish"], "You read.");
+    let file = rig.path("start/guild.toml");
+    let text = fs::read_to_string(&file).unwrap();
+    fs::write(&file, format!("{text}\n[network]\nallow = [\"api.example.com:443\"]\n")).unwrap();
+    rig.make().init(&rig.path("start"), &rig.terms()).unwrap();
+    rig.branch("one", "one");
+    rig.gated("one", GateVerdict::Passed);
+    rig.promote("one").unwrap();
+    rig.deployment.network.clear();
+    for wider in [false, true] {
+        let e = rig.make().rollback(&rig.terms(), wider, &|_| {}).unwrap_err();
+        assert_eq!(e.refusal(), Some(Refusal::KeptUnfit), "{e}");
+    }
+    assert_eq!(rig.baseline(), "one");
+}
+
+/// Two promotions, in the history.
+fn promoted_twice() -> Rig {
+    let rig = Rig::new();
+    for id in ["one", "two"] {
+        rig.branch(id, id);
+        rig.gated(id, GateVerdict::Passed);
+        rig.promote(id).unwrap();
+    }
+    rig
+}
+
+#[track_caller]
+fn assert_broken(rig: &Rig, sentence: &str) {
+    let baseline = rig.baseline();
+    rig.branch("three", "three");
+    rig.gated("three", GateVerdict::Passed);
+    let back = rig.make().rollback(&rig.terms(), true, &|_| {});
+    for e in [back.unwrap_err(), rig.promote("three").unwrap_err()] {
+        assert_eq!(e.refusal(), Some(Refusal::HistoryBroken), "{e}");
+        assert!(e.to_string().contains(sentence), "{e}");
+    }
+    assert_eq!(rig.baseline(), baseline);
+    assert!(!rig.at(".next").exists());
+}
+
+#[test]
+fn a_history_with_a_hole_is_told() {
+    let rig = promoted_twice();
+    fs::remove_dir_all(rig.at("history").join(&rig.kept()[0])).unwrap();
+    assert_broken(&rig, "change 1 is missing");
+    assert_eq!(rig.make().list(&rig.terms()).unwrap_err().refusal(), Some(Refusal::HistoryBroken));
+    // The newest leaves none, but the baseline is not what is kept says.
+    let rig = promoted_twice();
+    fs::remove_dir_all(rig.at("history").join(&rig.kept()[1])).unwrap();
+    assert_broken(&rig, "the baseline is not what change 1 made it");
+}
+
+/// A Guild that nobody gated does not become the baseline by lying in the history.
+#[test]
+fn what_was_put_into_the_history_is_told() {
+    let rig = promoted_twice();
+    let record = fs::read_to_string(rig.at("history").join(&rig.kept()[1]).join("record.json")).unwrap();
+    let mut planted: foundry::Kept = serde_json::from_str(&record).unwrap();
+    let last = planted.clone();
+    (planted.n, planted.from, planted.to) = (3, "f".repeat(64), last.to.clone());
+    let at = rig.at("history").join(planted.name());
+    guild(&at.join("guild"), &["read_file", "run_shell", "finish"], "You rule.");
+    let put = |planted: &foundry::Kept| {
+        fs::write(at.join("record.json"), serde_json::to_vec(planted).unwrap()).unwrap();
+    };
+    put(&planted);
+    assert_broken(&rig, "did not replace what the change before had made");
+    fs::remove_dir_all(&at).unwrap();
+    // One that is in its place, and goes on from nothing.
+    (planted.from, planted.before) = (last.to, Some("0".repeat(64)));
+    let at = rig.at("history").join(planted.name());
+    fs::create_dir(&at).unwrap();
+    fs::write(at.join("record.json"), serde_json::to_vec(&planted).unwrap()).unwrap();
+    assert_broken(&rig, "the record before it is not the one");
+    planted.before = None;
+    fs::write(at.join("record.json"), serde_json::to_vec(&planted).unwrap()).unwrap();
+    assert_broken(&rig, "does not say which record was before it");
+}
+
+/// What an older version kept is as good as it was, is told, and goes on.
+#[test]
+fn a_history_of_an_older_version_goes_on() {
+    let rig = promoted_twice();
+    for name in rig.kept() {
+        let file = rig.at("history").join(name).join("record.json");
+        let mut record: serde_json::Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+        record.as_object_mut().unwrap().remove("before");
+        record["schema"] = 1.into();
+        fs::write(&file, record.to_string()).unwrap();
+    }
+    let notes = rig.make().list(&rig.terms()).unwrap().notes;
+    assert!(notes.len() == 1 && notes[0].contains("first 2 changes"), "{notes:?}");
+    let kept = rig.make().rollback(&rig.terms(), false, &|_| {}).unwrap();
+    assert!(kept.n == 3 && kept.before.is_some());
+    assert_eq!(rig.make().history().unwrap().len(), 3);
 }
 
 #[test]
@@ -190,6 +374,17 @@ fn there_is_one_first_baseline_and_it_is_sound() {
     foundry.init(&rig.path("good"), &rig.terms()).unwrap();
     let e = foundry.init(&rig.path("good"), &rig.terms()).unwrap_err();
     assert_eq!(e.refusal(), Some(Refusal::BaselineThere));
+}
+
+/// R58: what is taken in without a gate is looked at all the same.
+#[test]
+fn r58_a_first_baseline_holds_no_key() {
+    let rig = Rig::empty(tempfile::tempdir().unwrap());
+    guild(&rig.path("keyed"), &["finish"], "Use sk-canary-0123456789abcdef-key.");
+    let e = rig.make().init(&rig.path("keyed"), &rig.terms()).unwrap_err();
+    assert_eq!(e.refusal(), Some(Refusal::KeyQuoted), "{e}");
+    assert!(e.to_string().contains("W-KEY-QUOTED") && !e.to_string().contains("canary"), "{e}");
+    assert!(!rig.at("baseline").exists() && !rig.at(".next").exists());
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! A Foundry of a test's own, with a baseline and branches.
 
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -10,7 +11,7 @@ use foundry::{
     Arena, Attacks, BranchId, Foundry, FoundryError, GateRecord, GateVerdict, Kept, Refusal, Row, RowVerdict,
     Terms,
 };
-use policy::{Date, Deployment, Grant, Tier};
+use policy::{Date, Deployment, Grant, RoleName, Tier};
 use tempfile::TempDir;
 
 pub(crate) struct Rig {
@@ -18,6 +19,8 @@ pub(crate) struct Rig {
     pub(crate) deployment: Deployment,
     pub(crate) digest: String,
     pub(crate) waivers: Option<String>,
+    /// What the gate attacks with today.
+    pub(crate) attacks: String,
     pub(crate) arena: Said,
 }
 
@@ -29,7 +32,12 @@ pub(crate) struct Said {
 }
 
 impl Arena for Said {
-    async fn attack(&self, guild: &LoadedGuild, _: &Grant) -> Result<Attacks, FoundryError> {
+    async fn attack(
+        &self,
+        guild: &LoadedGuild,
+        _: &Grant,
+        _: &BTreeSet<RoleName>,
+    ) -> Result<Attacks, FoundryError> {
         self.asked.set(self.asked.get() + 1);
         let row = Row {
             role: guild.guild.entry.to_string(),
@@ -60,6 +68,7 @@ impl Rig {
             deployment: Deployment::default(),
             digest: "deployment".to_owned(),
             waivers: None,
+            attacks: "0".to_owned(),
             arena: Said { verdict: RowVerdict::Held, tier: Tier::Gvisor, asked: Cell::new(0) },
         }
     }
@@ -82,6 +91,7 @@ impl Rig {
             deployment: &self.deployment,
             deployment_digest: self.digest.clone(),
             waivers: self.waivers.clone().map(|text| ("foundry.toml".to_owned(), text)),
+            attacks: self.attacks.clone(),
             today: Date::parse("2026-11-30").unwrap(),
         }
     }

@@ -1,10 +1,23 @@
-//! `[network]` of the deployment: destinations, some with a header.
+//! `[network]` of the deployment: destinations, some with a header, and what a run may take of the way there.
 
-use super::Deployment;
-use super::raw::{RawDestination, RawHeader, RawWithHeader};
+use super::raw::{RawDestination, RawGranted, RawHeader, RawWithHeader};
+use super::{Deployment, set};
 use crate::document::Document;
 use crate::value::items;
-use crate::{Destination, Header, HeaderName, HostRule};
+use crate::{Destination, Header, HeaderName, HostRule, Traffic};
+
+impl Traffic {
+    pub(super) fn read(&mut self, raw: RawGranted, doc: &mut Document<'_>) {
+        let RawGranted { allow: _, open, connections, up, down, rate, idle, lifetime } = raw;
+        set(&mut self.open, doc.count("network.open", open));
+        set(&mut self.connections, doc.count("network.connections", connections));
+        set(&mut self.up, doc.size("network.up", up));
+        set(&mut self.down, doc.size("network.down", down));
+        self.rate = doc.size("network.rate", rate);
+        set(&mut self.idle, doc.duration("network.idle", idle));
+        set(&mut self.lifetime, doc.duration("network.lifetime", lifetime));
+    }
+}
 
 /// No list, or an empty one, is no destination.
 pub(super) fn read(

@@ -30,7 +30,7 @@ pub(crate) struct RawDeployment {
     pub(super) call: Option<RawCall>,
     /// The tools that run programs.
     pub(super) shell: Option<RawShell>,
-    /// Destinations that may be reached.
+    /// Destinations that may be reached, and what a run may take of the way there.
     pub(super) network: Option<RawGranted>,
     /// What is given to the guest on purpose.
     pub(super) secrets: Option<RawSecrets>,
@@ -42,7 +42,7 @@ pub(crate) struct RawDeployment {
     pub(super) records: Option<RawRecords>,
 }
 
-/// Destinations that may be reached.
+/// Destinations that may be reached, and what a run may take of the way there.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(rename = "Network")]
@@ -50,6 +50,26 @@ pub(super) struct RawGranted {
     /// Each `host:port` or `*.label.tld:port`, or a table of such a host with a header; empty means none.
     #[schemars(extend("default" = []))]
     pub(super) allow: Option<Vec<Option<RawDestination>>>,
+    /// Connections of a run at the same time.
+    #[schemars(range(min = 1, max = 256), extend("default" = 256))]
+    pub(super) open: Option<u64>,
+    /// Connections of a run, all together.
+    #[schemars(range(min = 1, max = 20_000), extend("default" = 20_000))]
+    pub(super) connections: Option<u64>,
+    /// Bytes of a run that go out.
+    #[schemars(extend("default" = "256MiB"))]
+    pub(super) up: Option<RawSize>,
+    /// Bytes of a run that come in.
+    #[schemars(extend("default" = "4GiB"))]
+    pub(super) down: Option<RawSize>,
+    /// Bytes in a second, each way, all connections of a run together; when left out, as fast as it goes.
+    pub(super) rate: Option<RawSize>,
+    /// A connection without a byte in either direction ends after this.
+    #[schemars(extend("default" = "2m"))]
+    pub(super) idle: Option<String>,
+    /// The longest that a connection lasts.
+    #[schemars(extend("default" = "15m"))]
+    pub(super) lifetime: Option<String>,
 }
 
 /// A destination: a text, or a table where the executor adds a header.
@@ -247,7 +267,7 @@ pub(super) struct RawCeiling {
     /// Runs with a sandbox.
     #[schemars(range(min = 1, max = 4_294_967_295_u32), extend("default" = 8))]
     pub(super) sandboxes: Option<u64>,
-    /// Their `limits.memory` together.
+    /// Their `limits.memory` together; a run that may be a machine takes 576 MiB more for its kernel and its monitor.
     #[schemars(extend("default" = "16GiB"))]
     pub(super) memory: Option<RawSize>,
     /// Their `limits.cores` together.

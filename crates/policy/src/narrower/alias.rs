@@ -38,7 +38,9 @@ fn twins<'a>(what: Named, names: impl Iterator<Item = &'a str>, found: &mut Vec<
 /// Whether they look the same, or are one slip of the pen apart.
 fn alike(name: &str, built_in: &str) -> bool {
     let (ours, theirs) = (skeleton(name), skeleton(built_in));
-    ours == theirs || (theirs.len() >= LEAST && strsim::damerau_levenshtein(&ours, &theirs) <= 1)
+    // The distance costs the product of the lengths, and is no less than what they differ by.
+    let near = theirs.len() >= LEAST && ours.len().abs_diff(theirs.len()) <= 1;
+    ours == theirs || (near && strsim::damerau_levenshtein(&ours, &theirs) <= 1)
 }
 
 /// A name without what the eye does not tell apart. Names are ASCII.

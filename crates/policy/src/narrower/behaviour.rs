@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::given::GuildFiles;
-use crate::{Guild, RoleName, Tool};
+use super::given::{GuildFiles, PromptText, ToolFiles};
+use super::parameters::Parameters;
+use crate::{Generation, Guild, OwnTool, Role, RoleName, Tool};
 
 /// Texts, names and paths.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -16,6 +17,8 @@ pub(super) struct Behaviour {
     pub(super) tools: BTreeMap<String, ToolText>,
     /// Keys of the deployment that move no bound, with their values.
     pub(super) operator: BTreeMap<&'static str, String>,
+    /// What lies in the folder and nothing names, by path.
+    pub(super) others: BTreeMap<String, String>,
 }
 
 /// What a role is told, and its lists as they are written.
@@ -37,8 +40,10 @@ pub(super) struct ToolText {
     pub(super) path: String,
     pub(super) module: String,
     pub(super) hidden: bool,
-    /// Its own description and those of its arguments, by name; the tool's own has none.
-    pub(super) texts: BTreeMap<String, String>,
+    /// By the argument that they are of, or none, and the keyword: descriptions, and values that are text.
+    pub(super) texts: BTreeMap<(Option<String>, &'static str), String>,
+    /// What it takes, whether or not a role may call it.
+    pub(super) arguments: Parameters,
 }
 
 impl Behaviour {
@@ -47,37 +52,45 @@ impl Behaviour {
         files: &GuildFiles,
         operator: BTreeMap<&'static str, String>,
     ) -> Behaviour {
-        let roles = guild.roles.iter().map(|(name, role)| {
-            let prompt = files.prompts.get(name).cloned().unwrap_or_default();
-            let own = role.own_tools.iter().cloned();
+        let Guild { name, entry, roles, tools, timeout: _, limits: _, network: _ } = guild;
+        let GuildFiles { prompts, tools: given, others } = files;
+        let roles = roles.iter().map(|(name, role)| {
+            let PromptText { text: _, digest, hidden } = prompts.get(name).cloned().unwrap_or_default();
+            let Role { prompt, tools, own_tools, agents, tool_calls: _, tokens: _, steps: _, generation } =
+                role;
+            let Generation { temperature, max_tokens } = *generation;
+            let own = own_tools.iter().cloned();
             let text = RoleText {
-                path: role.prompt.to_string(),
-                digest: prompt.digest,
-                hidden: prompt.hidden,
-                temperature: role.generation.temperature,
-                max_tokens: role.generation.max_tokens,
-                tools: role.tools.iter().map(|tool| tool.as_str().to_owned()).chain(own).collect(),
-                agents: role.agents.iter().map(ToString::to_string).collect(),
+                path: prompt.to_string(),
+                digest,
+                hidden,
+                temperature,
+                max_tokens,
+                tools: tools.iter().map(|tool| tool.as_str().to_owned()).chain(own).collect(),
+                agents: agents.iter().map(ToString::to_string).collect(),
             };
             (name.clone(), text)
         });
-        let tools = guild.tools.iter().map(|(name, written)| {
-            let given = files.tools.get(name).cloned().unwrap_or_default();
+        let tools = tools.iter().map(|(name, OwnTool { manifest, module: path })| {
+            let ToolFiles { description, schema, module, hidden } =
+                given.get(name).cloned().unwrap_or_default();
             let text = ToolText {
-                manifest: written.manifest.to_string(),
-                path: written.module.to_string(),
-                module: given.module,
-                hidden: given.hidden,
-                texts: texts(&given.description, &given.schema),
+                manifest: manifest.to_string(),
+                path: path.to_string(),
+                module,
+                hidden,
+                texts: texts(&description, &schema),
+                arguments: Parameters::read(&schema),
             };
             (name.clone(), text)
         });
         Behaviour {
-            name: guild.name.clone(),
-            entry: guild.entry.to_string(),
+            name: name.clone(),
+            entry: entry.to_string(),
             roles: roles.collect(),
             tools: tools.collect(),
             operator,
+            others: others.clone(),
         }
     }
 }
@@ -89,12 +102,18 @@ impl RoleText {
     }
 }
 
-fn texts(description: &str, schema: &Value) -> BTreeMap<String, String> {
-    let mut found = BTreeMap::from([(String::new(), description.to_owned())]);
+fn texts(description: &str, schema: &Value) -> BTreeMap<(Option<String>, &'static str), String> {
+    let mut found = BTreeMap::from([((None, "description"), description.to_owned())]);
     for (name, spec) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
         for (place, spec) in [(name.clone(), spec), (format!("{name}[]"), &spec["items"])] {
             if let Some(text) = spec.get("description").and_then(Value::as_str) {
-                found.insert(place, text.to_owned());
+                found.insert((Some(place.clone()), "description"), text.to_owned());
+            }
+            // A model reads them as it reads a description. Each on a line of its own, in quotes.
+            let values = spec.get("enum").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+            if values.iter().any(Value::is_string) {
+                let lines: Vec<String> = values.iter().map(Value::to_string).collect();
+                found.insert((Some(place), "enum"), lines.join("\n"));
             }
         }
     }

@@ -52,10 +52,9 @@ pub(super) fn worded(key: &str, value: u64) -> String {
 
 fn unit(key: &str) -> Unit {
     match key {
-        "wall" | "cpu" | "timeout" | "call_cpu" => Unit::Time,
-        "memory" | "disk" | "tmp" | "output" | "flood" | "call_memory" | "call_disk" | "max_bytes" => {
-            Unit::Bytes
-        }
+        "wall" | "cpu" | "timeout" | "call_cpu" | "idle" | "lifetime" => Unit::Time,
+        "memory" | "disk" | "tmp" | "output" | "flood" | "call_memory" | "call_disk" | "max_bytes" | "up"
+        | "down" | "rate" => Unit::Bytes,
         _ => Unit::Count,
     }
 }

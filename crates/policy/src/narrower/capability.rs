@@ -4,22 +4,25 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::Value;
+
 use super::alias;
-use super::behaviour::{Behaviour, ToolText};
+use super::behaviour::Behaviour;
 use super::bound::Bound;
 use super::claim::Claim;
 use super::commands::{Allowed, Denied, Rules};
-use super::given::GuildFiles;
+use super::given::{GuildFiles, PromptText, ToolFiles};
 use super::hosts::Hosts;
 use super::order::Order;
 use super::parameters::Parameters;
 use super::plain::Plain;
 use super::quotes;
+use super::rank::{Choice, Rank};
 use super::reach::{self, Bounds, Name, Open, Reach};
 use crate::{
-    Budget, CallLimits, Ceiling, Deployment, Destination, Generation, Grant, Guild, Header, Isolation,
-    Limits, Model, OwnTool, Records, Role, RoleGrant, RoleName, Rootfs, Shell, Surroundings, Tier,
-    TierChoice, Tool,
+    Budget, CallLimits, Ceiling, Deployment, Destination, Generation, Grant, Guild, Header, HostRule,
+    Isolation, LimitKey, Limits, Model, OwnTool, Records, Role, RoleGrant, RoleName, Rootfs, Shell, Tool,
+    Traffic,
 };
 
 /// What a Guild can do under a deployment. Two of them are compared part by part; `==` looks at every part, and at
@@ -51,7 +54,7 @@ pub(super) struct Vector {
     pub(super) allowed: Allowed,
     pub(super) denied: Denied,
     pub(super) floor: Rank,
-    pub(super) tier: Rank,
+    pub(super) tier: Choice,
     pub(super) surroundings: Rank,
 }
 
@@ -77,13 +80,6 @@ pub(super) struct Binding {
     pub(super) parameters: Parameters,
 }
 
-/// How weak: less is narrower. Two words of the same strength are the same.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Rank {
-    weak: u8,
-    pub(super) word: &'static str,
-}
-
 impl Capability {
     /// The vector of a Guild under a deployment. `files` is what a loader found behind the Guild's paths.
     pub fn of(deployment: &Deployment, guild: &Guild, files: &GuildFiles) -> Capability {
@@ -94,6 +90,7 @@ impl Capability {
             call: _,
             shell: _,
             network: given,
+            traffic: _,
             secrets: _,
             budget: _,
             ceiling: _,
@@ -110,19 +107,35 @@ impl Capability {
         } = guild;
         // The grant is what really holds; what it was narrowed from stands beside it.
         let (grant, _beyond) = Grant::narrowed(deployment, guild, "guild.toml");
-        let Grant { isolation, limits, ceiling, call, shell, network, secrets, budget, entry: _, roles } =
-            grant;
-        let (asked, given) = (Hosts::new(asked), Hosts::new(given.iter().map(Destination::rule)));
+        let Grant {
+            isolation,
+            limits,
+            ceiling,
+            call,
+            shell,
+            network,
+            traffic,
+            secrets,
+            budget,
+            entry: _,
+            roles,
+        } = grant;
+        // A header counts where a Guild asks for the destination.
+        let rule = |destination: &'_ Destination| {
+            let (rule, _header) = destination.parts();
+            rule.clone()
+        };
+        let given: Vec<HostRule> = given.iter().map(rule).collect();
+        let (asked, given) = (Hosts::new(asked), Hosts::new(&given));
         let mut bounds = BTreeMap::new();
+        let mut said: BTreeSet<&str> = stated.keys().map(|lowered| lowered.bound()).collect();
+        said.extend(timeout.map(|_| TIMEOUT));
         let mut add = |key: &'static str, value: u64| {
-            let said = guild_key(key).is_some_and(|own| match own {
-                "timeout" => timeout.is_some(),
-                own => stated.contains_key(own),
-            });
-            bounds.insert(key, Bound { value, stated: said });
+            bounds.insert(key, Bound { value, stated: said.contains(key) });
         };
         of_sandbox(&limits, &mut add);
         of_call(&call, &limits, &mut add);
+        of_traffic(&traffic, &mut add);
         of_budget(&budget, &mut add);
         let Ceiling { sandboxes, memory, cores } = ceiling;
         add("ceiling.sandboxes", sandboxes.into());
@@ -139,12 +152,13 @@ impl Capability {
         }));
         claims.extend(secrets.into_iter().map(Claim::Secret));
         claims.extend(network.iter().filter_map(|destination| {
-            let Header { name, secret_env } = destination.header()?.clone();
-            Some(Claim::Header { to: destination.rule().to_string(), name, variable: secret_env })
+            let (rule, header) = destination.parts();
+            let Header { name, secret_env } = header?.clone();
+            Some(Claim::Header { to: rule.to_string(), name, variable: secret_env })
         }));
         let Shell { enabled, allow, deny } = shell;
         let behaviour = Behaviour::of(guild, files, operator);
-        quoted(guild, files, &behaviour, &mut claims);
+        quoted(guild, files, &mut claims);
         // Destinations open only where both say so; whether any is matters to who may read foreign text.
         let open = Open { network: !asked.meet(&given).is_empty(), shell_covers: allow.is_empty() };
         let mut own: BTreeMap<RoleName, Bounds> =
@@ -176,9 +190,9 @@ impl Capability {
             enabled,
             allowed: Allowed::new(&allow),
             denied: Denied(Rules::new(&deny)),
-            floor: strength(floor),
-            tier: choice(tier, floor),
-            surroundings: stated_around(surroundings),
+            floor: Rank::of(floor),
+            tier: Choice::of(tier, floor),
+            surroundings: Rank::around(surroundings),
         };
         Capability { vector, behaviour }
     }
@@ -313,43 +327,15 @@ impl Order for Binding {
     }
 }
 
-impl PartialEq for Rank {
-    fn eq(&self, other: &Self) -> bool {
-        self.weak == other.weak
-    }
-}
-
-impl Eq for Rank {}
-
-impl Order for Rank {
-    fn within(&self, other: &Self) -> bool {
-        self.weak <= other.weak
-    }
-
-    fn meet(&self, other: &Self) -> Self {
-        if self.within(other) { *self } else { *other }
-    }
-}
+/// The deployment's key of the one bound of a Guild that has a field of its own.
+const TIMEOUT: &str = "call.timeout";
 
 /// The key in a Guild's `[limits]` that lowers a bound of the deployment.
 pub(super) fn guild_key(key: &str) -> Option<&'static str> {
-    Some(match key {
-        "call.timeout" => "timeout",
-        "call.cpu" => "call_cpu",
-        "call.memory" => "call_memory",
-        "call.processes" => "call_processes",
-        "call.disk" => "call_disk",
-        "call.output" => "output",
-        "limits.wall" => "wall",
-        "limits.cpu" => "cpu",
-        "limits.cores" => "cores",
-        "limits.memory" => "memory",
-        "limits.processes" => "processes",
-        "limits.disk" => "disk",
-        "limits.tmp" => "tmp",
-        "limits.files" => "files",
-        _ => return None,
-    })
+    if key == TIMEOUT {
+        return Some("timeout");
+    }
+    LimitKey::ALL.iter().find(|lowered| lowered.bound() == key).map(|lowered| lowered.as_str())
 }
 
 fn of_sandbox(limits: &Limits, add: &mut impl FnMut(&'static str, u64)) {
@@ -375,6 +361,19 @@ fn of_call(call: &CallLimits, sandbox: &Limits, add: &mut impl FnMut(&'static st
     add("call.output", *output);
     add("call.flood", *flood);
     add("call.to_model", u64::try_from(*to_model).unwrap_or(u64::MAX));
+}
+
+/// Without a rate of its own, all the bytes that a run has may pass in one second.
+fn of_traffic(traffic: &Traffic, add: &mut impl FnMut(&'static str, u64)) {
+    let Traffic { open, connections, up, down, rate, idle, lifetime } = traffic;
+    let most = (*up).max(*down);
+    add("network.open", (*open).into());
+    add("network.connections", (*connections).into());
+    add("network.up", *up);
+    add("network.down", *down);
+    add("network.rate", rate.unwrap_or(most).min(most));
+    add("network.idle", millis(*idle));
+    add("network.lifetime", millis(*lifetime));
 }
 
 fn of_budget(budget: &Budget, add: &mut impl FnMut(&'static str, u64)) {
@@ -440,15 +439,17 @@ fn of_role(granted: &RoleGrant, written: Option<&Role>) -> Bounds {
 fn binding(name: &str, tool: &OwnTool, files: &GuildFiles) -> Binding {
     // Paths are listed as behaviour: what is behind them is what counts.
     let OwnTool { manifest: _, module: _ } = tool;
-    let given = files.tools.get(name);
-    Binding {
-        module: given.map(|files| files.module.clone()).unwrap_or_default(),
-        parameters: given.map(|files| Parameters::read(&files.schema)).unwrap_or_default(),
+    match files.tools.get(name) {
+        Some(ToolFiles { description: _, schema, module, hidden: _ }) => {
+            Binding { module: module.clone(), parameters: Parameters::read(schema) }
+        }
+        None => Binding { module: String::new(), parameters: Parameters::default() },
     }
 }
 
-/// Keys and paths of a machine in the texts that a model is given.
-fn quoted(guild: &Guild, files: &GuildFiles, behaviour: &Behaviour, claims: &mut BTreeSet<Claim>) {
+/// Keys and paths of a machine in the texts that a model is given: prompts, and every text of a manifest, names and
+/// values of arguments among them.
+fn quoted(guild: &Guild, files: &GuildFiles, claims: &mut BTreeSet<Claim>) {
     let mut look = |file: &str, place: String, text: &str| {
         if quotes::has_key(text) {
             claims.insert(Claim::Key { file: file.to_owned(), place: place.clone() });
@@ -457,41 +458,34 @@ fn quoted(guild: &Guild, files: &GuildFiles, behaviour: &Behaviour, claims: &mut
             claims.insert(Claim::HostPath { file: file.to_owned(), place: place.clone(), path });
         }
     };
+    let GuildFiles { prompts, tools, others: _ } = files;
     for (name, role) in &guild.roles {
-        if let Some(prompt) = files.prompts.get(name) {
-            look(role.prompt.as_str(), format!("roles.{name}.prompt"), &prompt.text);
+        if let Some(PromptText { text, digest: _, hidden: _ }) = prompts.get(name) {
+            look(role.prompt.as_str(), format!("roles.{name}.prompt"), text);
         }
     }
-    for (name, ToolText { manifest, path: _, module: _, hidden: _, texts }) in &behaviour.tools {
-        for text in texts.values() {
-            look(manifest, format!("tools.{name}.manifest"), text);
+    for (name, tool) in &guild.tools {
+        let Some(ToolFiles { description, schema, module: _, hidden: _ }) = tools.get(name) else {
+            continue;
+        };
+        let mut look = |text: &str| look(tool.manifest.as_str(), format!("tools.{name}.manifest"), text);
+        look(description);
+        every_text(schema, &mut look);
+    }
+}
+
+/// Texts and keys of a value, wherever they stand. A manifest is no deeper than its reader lets it be.
+fn every_text(value: &Value, look: &mut dyn FnMut(&str)) {
+    match value {
+        Value::String(text) => look(text),
+        Value::Array(items) => items.iter().for_each(|item| every_text(item, look)),
+        Value::Object(members) => {
+            for (key, value) in members {
+                look(key);
+                every_text(value, look);
+            }
         }
-    }
-}
-
-fn strength(tier: Tier) -> Rank {
-    let weak = match tier {
-        Tier::Microvm => 0,
-        Tier::Gvisor | Tier::Wasm => 1,
-        Tier::Namespace => 2,
-        Tier::Confined => 3,
-    };
-    Rank { weak, word: tier.as_str() }
-}
-
-/// `auto` takes the strongest there is, and on a machine that has no better one the weakest that is accepted.
-fn choice(tier: TierChoice, floor: Tier) -> Rank {
-    match tier.fixed() {
-        None => Rank { word: "auto", ..strength(floor) },
-        Some(tier) => strength(tier),
-    }
-}
-
-fn stated_around(surroundings: Surroundings) -> Rank {
-    match surroundings {
-        Surroundings::None => Rank { weak: 0, word: "none" },
-        Surroundings::Gvisor => Rank { weak: 1, word: "gvisor" },
-        Surroundings::Microvm => Rank { weak: 2, word: "microvm" },
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
 }
 

@@ -38,9 +38,9 @@ pub enum Code {
     EntryReach,
     /// What a run starts with may spend more.
     EntryBudget,
-    /// A role that reads foreign text newly reaches execution.
+    /// Foreign text of a further kind comes to a role that reaches execution, or execution to what it reaches.
     UntrustedExec,
-    /// A role that reads foreign text newly reaches the network.
+    /// The same with the network.
     UntrustedNetwork,
     /// A bound was raised.
     LimitRaised,
@@ -72,7 +72,7 @@ pub enum Code {
     ModelKey,
     /// A weaker tier is accepted.
     FloorLowered,
-    /// A weaker tier is asked for.
+    /// A weaker tier is asked for, or one by name that can be weaker than what `auto` took.
     TierLowered,
     /// More is claimed of the surroundings.
     Surroundings,
@@ -84,7 +84,8 @@ pub enum Code {
     ParamRelaxed,
     /// An argument need not be given any more.
     ParamOptional,
-    /// A tool takes arguments that its manifest does not name.
+    /// A tool takes arguments that its manifest does not name. The reader of manifests refuses such a one before it is
+    /// compared; this is for whoever hands over schemas that were read elsewhere.
     ParamOpen,
     /// Another module under the same name.
     ModuleChanged,
@@ -110,8 +111,10 @@ pub enum Code {
     Generation,
     /// A name was changed.
     Name,
-    /// A key of the deployment that moves no bound was changed.
+    /// A key of the deployment was changed and moves no bound.
     Operator,
+    /// A file that nothing in the Guild names.
+    File,
     /// A role was taken out.
     RoleRemoved,
     /// A role without a power was added.
@@ -146,7 +149,7 @@ pub enum Code {
 
 impl Code {
     /// Every code.
-    pub const ALL: [Code; 60] = [
+    pub const ALL: [Code; 61] = [
         Code::RoleAdded,
         Code::ToolAdded,
         Code::ShellForm,
@@ -192,6 +195,7 @@ impl Code {
         Code::Generation,
         Code::Name,
         Code::Operator,
+        Code::File,
         Code::RoleRemoved,
         Code::RolePlain,
         Code::ToolRemoved,
@@ -257,6 +261,7 @@ impl Code {
             Code::Generation => "B-GENERATION",
             Code::Name => "B-NAME",
             Code::Operator => "B-OPERATOR",
+            Code::File => "B-FILE",
             Code::RoleRemoved => "N-ROLE-REMOVED",
             Code::RolePlain => "N-ROLE-PLAIN",
             Code::ToolRemoved => "N-TOOL-REMOVED",
@@ -290,8 +295,12 @@ impl Code {
             }
             Code::EntryReach => "the role that a run starts with reaches no more than the one before it",
             Code::EntryBudget => "what a run starts with may spend no more, itself and by reach",
-            Code::UntrustedExec => "a role that may have read foreign text newly reaches what runs programs",
-            Code::UntrustedNetwork => "a role that may have read foreign text newly reaches the network",
+            Code::UntrustedExec => {
+                "foreign text and what runs programs come together in no role in which they did not before"
+            }
+            Code::UntrustedNetwork => {
+                "foreign text and the network come together in no role in which they did not before"
+            }
             Code::LimitRaised => "a bound may only be lowered",
             Code::LimitRemoved => {
                 "a bound that was written stays written: without it the deployment's holds, whatever that is"
@@ -313,7 +322,7 @@ impl Code {
             Code::Endpoint => "the conversation goes to the server that it went to",
             Code::ModelKey => "no other key is sent to the model server",
             Code::FloorLowered => "the weakest tier accepted is not lowered",
-            Code::TierLowered => "the tier asked for is not weaker",
+            Code::TierLowered => "the tier that a run gets is on no machine weaker",
             Code::Surroundings => "nothing more is claimed of what the executor runs in",
             Code::Rootfs => "the guest sees the system that it saw",
             Code::ParamAdded => "a tool takes only the arguments that it took",
@@ -334,7 +343,12 @@ impl Code {
             }
             Code::Generation => "sampling moves no bound",
             Code::Name => "a name moves no bound",
-            Code::Operator => "what the operator says of model and records moves no bound",
+            Code::Operator => {
+                "what the operator says of model and records, or a tier of the same strength, moves no bound"
+            }
+            Code::File => {
+                "a file that nothing names is in no prompt and is never run, and comes along; a reviewer looks at it"
+            }
             Code::RoleRemoved => "a role less",
             Code::RolePlain => "a role without a power",
             Code::ToolRemoved => "a tool less",
@@ -404,6 +418,7 @@ impl Code {
             Code::Prompt
             | Code::Hidden
             | Code::Description
+            | Code::File
             | Code::Generation
             | Code::Name
             | Code::Operator

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use super::behaviour::{Behaviour, RoleText, ToolText};
 use super::bound::{Bound, worded};
-use super::capability::{Binding, Capability, Power, Rank, Vector, guild_key};
+use super::capability::{Binding, Capability, Power, Vector, guild_key};
 use super::claim::{Claim, Named};
 use super::code::Code;
 use super::commands::Allowed;
@@ -15,7 +15,8 @@ use super::order::Order;
 use super::parameters::Parameter;
 use super::plain::ANSWER;
 use super::quotes::has_key;
-use super::reach::{Bounds, Name, Reach};
+use super::rank::Rank;
+use super::reach::{Bounds, Name, Reach, Source};
 use crate::shown::{named, whole};
 use crate::{RoleName, Tool};
 
@@ -31,11 +32,14 @@ pub(super) fn compared(old: &Capability, new: &Capability) -> Told {
     plain(old, new, &mut told);
     entry(old, new, &mut told);
     let covers = [old, new].iter().all(|side| matches!(side.vector.allowed, Allowed::All));
-    behaviour(&old.behaviour, &new.behaviour, covers, &mut told);
+    // Arguments of what could be called before and can be called now are in the vector.
+    let bound = |tool: &str| [old, new].iter().all(|side| side.vector.tools.contains_key(tool));
+    behaviour(&old.behaviour, &new.behaviour, covers, &bound, &mut told);
     told
 }
 
-/// What is to be said of one Guild alone: names that are taken for others, keys, paths of a machine, hidden characters.
+/// What is to be said of one Guild alone: names that are taken for others, keys, paths of a machine, hidden characters,
+/// files that nothing names.
 pub fn inspect(guild: &Capability) -> Vec<Finding> {
     let mut told = Told::default();
     for claim in &guild.vector.claims {
@@ -62,6 +66,9 @@ pub fn inspect(guild: &Capability) -> Vec<Finding> {
             let place = format!("tools.{name}.manifest");
             told.add(Code::Hidden, Spot::in_file(&tool.manifest), place, "", "hidden characters");
         }
+    }
+    for (path, what) in &guild.behaviour.others {
+        unnamed(path, None, Some(what), &mut told);
     }
     told.all()
 }
@@ -124,13 +131,10 @@ fn vector(old: &Vector, new: &Vector, told: &mut Told) {
         told.add(code, OPERATOR, "shell.enabled".to_owned(), &old.enabled.to_string(), &enabled.to_string());
     }
     commands(old, new, told);
-    for (key, code, old, new) in [
-        ("isolation.floor", Code::FloorLowered, old.floor, *floor),
-        ("isolation.tier", Code::TierLowered, old.tier, *tier),
-        ("isolation.surroundings", Code::Surroundings, old.surroundings, *surroundings),
-    ] {
-        rank(key, code, old, new, told);
-    }
+    let rank = |rank: Rank| (rank, rank.word);
+    ranked("isolation.floor", Code::FloorLowered, rank(old.floor), rank(*floor), told);
+    ranked("isolation.tier", Code::TierLowered, (old.tier, old.tier.word), (*tier, tier.word), told);
+    ranked("isolation.surroundings", Code::Surroundings, rank(old.surroundings), rank(*surroundings), told);
 }
 
 /// Whether a call's bound is that of the whole sandbox.
@@ -143,11 +147,21 @@ fn is_derived(key: &str, vector: &Vector) -> bool {
     matches!((call, sandbox), (Some(call), Some((_, sandbox))) if call.value == sandbox.value && !call.stated)
 }
 
-fn rank(key: &str, code: Code, old: Rank, new: Rank, told: &mut Told) {
-    if new != old {
-        let code = if new.within(&old) { Code::Tightened } else { code };
-        told.add(code, OPERATOR, key.to_owned(), old.word, new.word);
-    }
+/// Another word of the same strength is told all the same.
+fn ranked<T: Order + PartialEq>(
+    key: &str,
+    code: Code,
+    (old, was): (T, &str),
+    (new, now): (T, &str),
+    told: &mut Told,
+) {
+    let code = match (new == old, new.within(&old)) {
+        (true, _) if was == now => return,
+        (true, _) => Code::Operator,
+        (false, true) => Code::Tightened,
+        (false, false) => code,
+    };
+    told.add(code, OPERATOR, key.to_owned(), was, now);
 }
 
 /// Tools of a role, with the shell's text form apart: from vectors to text is a step of its own.
@@ -163,18 +177,18 @@ fn role(name: &RoleName, (before, old): (&Vector, &Power), (now, new): (&Vector,
     let Reach { tools: _, reach: reached, untrusted_exec, untrusted_network, bounds: spent, restarts } =
         reach;
     for tool in reached.difference(&old.reach.reach).filter(|tool| !direct.contains(tool)) {
-        if now.is_implied(tool, reached) {
+        if now.is_implied(tool, reached) || told.passes_over(Code::Reach) {
             continue;
         }
         told.add(Code::Reach, spot, named(&format!("roles.{name}.reach"), tool), "", tool);
     }
     for tool in old.reach.reach.difference(reached).filter(|tool| !before.is_implied(tool, &old.reach.reach))
     {
-        if !old.reach.tools.contains(tool) {
+        if !old.reach.tools.contains(tool) && !told.passes_over(Code::ReachLost) {
             told.add(Code::ReachLost, spot, named(&format!("roles.{name}.reach"), tool), tool, "");
         }
     }
-    untrusted(name, Some(&old.reach), (*untrusted_exec, *untrusted_network), told);
+    untrusted(name, Some(&old.reach), (untrusted_exec, untrusted_network), told);
     for (key, bound) in bounds {
         let Some(before) = old.bounds.get(key) else { continue };
         let codes = [Code::BudgetRaised, Code::BudgetRemoved, Code::BudgetLowered];
@@ -238,6 +252,9 @@ fn plain(old: &Capability, new: &Capability, told: &mut Told) {
 }
 
 fn tool_added(role: &RoleName, tool: &Name, old: &BTreeSet<Name>, told: &mut Told) {
+    if told.passes_over(Code::ToolAdded) {
+        return;
+    }
     let place = named(&format!("roles.{role}.tools"), tool);
     let vectors = Tool::RunCommand.as_str();
     if &**tool == Tool::RunShell.as_str() && old.contains(vectors) {
@@ -255,19 +272,32 @@ fn new_role(name: &RoleName, now: &Vector, new: &Power, told: &mut Told) {
         tool_added(name, tool, &BTreeSet::new(), told);
     }
     for tool in reach.reach.difference(&reach.tools).filter(|tool| !now.is_implied(tool, &reach.reach)) {
+        if told.passes_over(Code::Reach) {
+            continue;
+        }
         told.add(Code::Reach, spot, named(&format!("roles.{name}.reach"), tool), "", tool);
     }
-    untrusted(name, None, (reach.untrusted_exec, reach.untrusted_network), told);
+    untrusted(name, None, (&reach.untrusted_exec, &reach.untrusted_network), told);
 }
 
-fn untrusted(name: &RoleName, old: Option<&Reach>, (exec, network): (bool, bool), told: &mut Told) {
+fn untrusted(
+    name: &RoleName,
+    old: Option<&Reach>,
+    (exec, network): (&BTreeSet<Source>, &BTreeSet<Source>),
+    told: &mut Told,
+) {
+    let none = BTreeSet::new();
+    let worded = |sources: &BTreeSet<Source>, what: &str| match sources.is_empty() {
+        true => String::new(),
+        false => format!("foreign text ({}) and {what}", list(sources.iter().map(|source| source.as_str()))),
+    };
     for (now, before, code, what) in [
-        (exec, old.is_some_and(|old| old.untrusted_exec), Code::UntrustedExec, "execution"),
-        (network, old.is_some_and(|old| old.untrusted_network), Code::UntrustedNetwork, "network"),
+        (exec, old.map_or(&none, |old| &old.untrusted_exec), Code::UntrustedExec, "execution"),
+        (network, old.map_or(&none, |old| &old.untrusted_network), Code::UntrustedNetwork, "network"),
     ] {
-        if now && !before {
+        if !now.within(before) {
             let place = format!("roles.{name}.untrusted.{what}");
-            told.add(code, Spot::of(name), place, "", &format!("foreign text and {what}"));
+            told.add(code, Spot::of(name), place, &worded(before, what), &worded(now, what));
         }
     }
 }
@@ -304,12 +334,14 @@ fn binding(name: &str, old: &Binding, new: &Binding, told: &mut Told) {
     let place = |argument: &str| named(&format!("{table}.manifest.parameters"), argument);
     for (argument, spec) in &parameters.named {
         match old.parameters.named.get(argument) {
-            None => told.add(Code::ParamAdded, GUILD, place(argument), "", &whole(argument)),
+            None => told.add(Code::ParamAdded, GUILD, place(argument), "", &argued(argument, spec)),
             Some(before) => parameter(place(argument), before, spec, told),
         }
     }
-    for argument in old.parameters.named.keys().filter(|name| !parameters.named.contains_key(*name)) {
-        told.add(Code::ParamNarrowed, GUILD, place(argument), &whole(argument), "");
+    for (argument, spec) in
+        old.parameters.named.iter().filter(|(name, _)| !parameters.named.contains_key(*name))
+    {
+        told.add(Code::ParamNarrowed, GUILD, place(argument), &argued(argument, spec), "");
     }
     if parameters.open != old.parameters.open {
         let code = if parameters.open { Code::ParamOpen } else { Code::ParamNarrowed };
@@ -319,17 +351,35 @@ fn binding(name: &str, old: &Binding, new: &Binding, told: &mut Told) {
     }
 }
 
+/// An argument with what it accepts: all that a model is told of it but its description.
+fn argued(name: &str, spec: &Parameter) -> String {
+    whole(&format!("{name}: {spec}"))
+}
+
+/// Characters beyond which what an argument accepts is no more seen at a glance.
+const LONG: usize = 300;
+
 fn parameter(place: String, old: &Parameter, new: &Parameter, told: &mut Told) {
     let word = |required: bool| if required { "required" } else { "optional" };
     if old.required && !new.required {
         told.add(Code::ParamOptional, GUILD, place.clone(), word(true), word(false));
     }
-    if !new.accepts.within(&old.accepts) {
-        let (was, now) = (whole(&old.accepts.to_string()), whole(&new.accepts.to_string()));
-        told.add(Code::ParamRelaxed, GUILD, place, &was, &now);
-    } else if new != old && (new.required || !old.required) {
-        told.add(Code::ParamNarrowed, GUILD, place, word(old.required), word(new.required));
-    }
+    let demanded = new.required && !old.required;
+    let code = if !new.accepts.within(&old.accepts) {
+        Code::ParamRelaxed
+    } else if new.accepts != old.accepts || demanded {
+        Code::ParamNarrowed
+    } else {
+        return;
+    };
+    let all = |spec: &Parameter| if demanded { spec.to_string() } else { spec.accepts.to_string() };
+    let (was, now) = (whole(&all(old)), whole(&all(new)));
+    // Of a long list nobody sees what came: that is said first.
+    let now = match new.accepts.listed_anew(&old.accepts) {
+        Some(change) if now.len() > LONG => format!("{change}; now {now}"),
+        Some(_) | None => now,
+    };
+    told.add(code, GUILD, place, &was, &now);
 }
 
 fn claimed(claim: &Claim, old: Option<&Vector>, told: &mut Told) {
@@ -346,6 +396,9 @@ fn claimed(claim: &Claim, old: Option<&Vector>, told: &mut Told) {
             told.add(Code::KeyQuoted, Spot::in_file(file), place.clone(), "", "a key");
         }
         Claim::HostPath { file, place, path } => {
+            if told.passes_over(Code::HostPath) {
+                return;
+            }
             let (at, path) = (named(place, path), whole(path));
             told.add(Code::HostPath, Spot::in_file(file), at, "", &path);
         }
@@ -433,9 +486,10 @@ fn commands(old: &Vector, new: &Vector, told: &mut Told) {
     }
 }
 
-/// `covers` says whether a shell's text may do whatever an argument vector may, before and after.
-fn behaviour(old: &Behaviour, new: &Behaviour, covers: bool, told: &mut Told) {
-    let Behaviour { name, entry, roles, tools, operator } = new;
+/// `covers` says whether a shell's text may do whatever an argument vector may, before and after; `bound` of which tools
+/// the arguments have been compared.
+fn behaviour(old: &Behaviour, new: &Behaviour, covers: bool, bound: &dyn Fn(&str) -> bool, told: &mut Told) {
+    let Behaviour { name, entry, roles, tools, operator, others } = new;
     if *name != old.name {
         told.add(Code::Name, GUILD, "name".to_owned(), &old.name, name);
     }
@@ -460,10 +514,10 @@ fn behaviour(old: &Behaviour, new: &Behaviour, covers: bool, told: &mut Told) {
     }
     for (name, tool) in tools {
         match old.tools.get(name) {
-            Some(before) => tool_text(name, before, tool, told),
+            Some(before) => tool_text(name, before, tool, bound(name), told),
             None => {
                 told.add(Code::OwnTools, GUILD, named("tools", name), "", &tool.module);
-                described(name, &ToolText::default(), tool, told);
+                described(name, &ToolText::default(), tool, false, told);
             }
         }
     }
@@ -476,6 +530,23 @@ fn behaviour(old: &Behaviour, new: &Behaviour, covers: bool, told: &mut Told) {
             told.add(Code::Operator, OPERATOR, (*key).to_owned(), &whole(before), &whole(value));
         }
     }
+    for path in others.keys().chain(old.others.keys()).collect::<BTreeSet<&String>>() {
+        let (was, now) = (old.others.get(path), others.get(path));
+        if was != now {
+            unnamed(path, was, now, told);
+        }
+    }
+}
+
+/// A file that nothing names.
+fn unnamed(path: &str, was: Option<&String>, now: Option<&String>, told: &mut Told) {
+    if told.passes_over(Code::File) {
+        return;
+    }
+    let text = |what: Option<&String>| what.map(String::as_str).unwrap_or_default().to_owned();
+    // Anything may be in a name.
+    let file = if has_key(path) { "(hidden)" } else { path };
+    told.add(Code::File, Spot::in_file(file), named("files", path), &text(was), &text(now));
 }
 
 fn role_text(name: &RoleName, old: &RoleText, new: &RoleText, covers: bool, told: &mut Told) {
@@ -497,11 +568,16 @@ fn role_text(name: &RoleName, old: &RoleText, new: &RoleText, covers: bool, told
         let place = format!("roles.{name}.{ANSWER}");
         told.add(Code::Generation, spot, place, &old.max_tokens.to_string(), &max_tokens.to_string());
     }
-    for tool in old.tools.iter().filter(|tool| !tools.contains(tool)) {
+    let set = |list: &[String]| list.iter().cloned().collect::<BTreeSet<String>>();
+    let (had, has) = (set(&old.tools), set(tools));
+    for tool in old.tools.iter().filter(|tool| !has.contains(*tool)) {
+        if told.passes_over(Code::ToolRemoved) {
+            continue;
+        }
         told.add(Code::ToolRemoved, spot, named(&format!("roles.{name}.tools"), tool), tool, "");
     }
     // What gives no power has no finding in the vector.
-    for tool in tools.iter().filter(|tool| !old.tools.contains(tool)) {
+    for tool in tools.iter().filter(|tool| !had.contains(*tool)) {
         let covered = tool == Tool::Finish.as_str()
             || (covers
                 && tool == Tool::RunCommand.as_str()
@@ -510,7 +586,6 @@ fn role_text(name: &RoleName, old: &RoleText, new: &RoleText, covers: bool, told
             told.add(Code::ToolCovered, spot, named(&format!("roles.{name}.tools"), tool), "", tool);
         }
     }
-    let set = |list: &[String]| list.iter().cloned().collect::<BTreeSet<String>>();
     if set(agents) != set(&old.agents) {
         told.add(Code::Agents, spot, format!("roles.{name}.agents"), &list(&old.agents), &list(agents));
     }
@@ -526,10 +601,10 @@ fn prompt(name: &RoleName, old: &RoleText, new: &RoleText, told: &mut Told) {
     }
 }
 
-fn tool_text(name: &str, old: &ToolText, new: &ToolText, told: &mut Told) {
-    let ToolText { manifest, path, module, hidden: _, texts: _ } = new;
+fn tool_text(name: &str, old: &ToolText, new: &ToolText, bound: bool, told: &mut Told) {
+    let ToolText { manifest, path, module, hidden: _, texts: _, arguments: _ } = new;
     let table = named("tools", name);
-    described(name, old, new, told);
+    described(name, old, new, bound, told);
     for (key, now, was) in [("manifest", manifest, &old.manifest), ("module", path, &old.path)] {
         if now != was {
             told.add(Code::Moved, GUILD, format!("{table}.{key}"), &whole(was), &whole(now));
@@ -540,18 +615,29 @@ fn tool_text(name: &str, old: &ToolText, new: &ToolText, told: &mut Told) {
     }
 }
 
-/// Everything that a manifest says in words.
-fn described(name: &str, old: &ToolText, new: &ToolText, told: &mut Told) {
+/// Everything that a manifest says in words; and of what no comparison of powers has told, its arguments.
+fn described(name: &str, old: &ToolText, new: &ToolText, bound: bool, told: &mut Told) {
     let table = named("tools", name);
     let spot = Spot::in_file(&new.manifest);
-    for place in new.texts.keys().chain(old.texts.keys()).collect::<BTreeSet<&String>>() {
-        let said = |tool: &ToolText| tool.texts.get(place).map(|text| prose(text)).unwrap_or_default();
-        if new.texts.get(place) != old.texts.get(place) {
-            let place = match place.as_str() {
-                "" => format!("{table}.manifest.description"),
-                place => format!("{}.description", named(&format!("{table}.manifest.parameters"), place)),
+    let place = |argument: &str| named(&format!("{table}.manifest.parameters"), argument);
+    for key in new.texts.keys().chain(old.texts.keys()).collect::<BTreeSet<_>>() {
+        let said = |tool: &ToolText| tool.texts.get(key).map(|text| prose(text)).unwrap_or_default();
+        if new.texts.get(key) != old.texts.get(key) && !told.passes_over(Code::Description) {
+            let place = match key {
+                (None, keyword) => format!("{table}.manifest.{keyword}"),
+                (Some(argument), keyword) => format!("{}.{keyword}", place(argument)),
             };
             told.add(Code::Description, spot, place, &said(old), &said(new));
+        }
+    }
+    if !bound {
+        let (was, now) = (&old.arguments.named, &new.arguments.named);
+        for argument in now.keys().chain(was.keys()).collect::<BTreeSet<&String>>() {
+            let said = |spec: Option<&Parameter>| spec.map(|spec| argued(argument, spec)).unwrap_or_default();
+            let (was, now) = (was.get(argument), now.get(argument));
+            if was != now && !told.passes_over(Code::Description) {
+                told.add(Code::Description, spot, place(argument), &said(was), &said(now));
+            }
         }
     }
     if new.hidden && (!old.hidden || new.texts != old.texts) {

@@ -80,6 +80,15 @@ impl Told {
         }
     }
 
+    /// Whether one more of this code would only be counted; if so it is. To be asked before a text is made of each of a
+    /// great many.
+    pub(super) fn passes_over(&mut self, code: Code) -> bool {
+        let came = self.came.entry(code.severity()).or_default();
+        let is_full = *came >= MAX_FINDINGS;
+        *came += usize::from(is_full);
+        is_full
+    }
+
     /// Whether this very one is among them.
     pub(super) fn has(&self, finding: &Finding) -> bool {
         self.found.contains(finding)

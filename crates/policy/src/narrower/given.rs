@@ -13,6 +13,9 @@ pub struct GuildFiles {
     pub prompts: BTreeMap<RoleName, PromptText>,
     /// The tools of the Guild's own, by name.
     pub tools: BTreeMap<String, ToolFiles>,
+    /// What else lies in its folder, and nothing names: paths as they may be shown, with the digest of each, or what it
+    /// is instead of a file.
+    pub others: BTreeMap<String, String>,
 }
 
 /// A prompt.

@@ -6,6 +6,7 @@ use std::fmt;
 use serde_json::{Map, Number, Value};
 
 use super::order::Order;
+use crate::shown;
 
 /// What a manifest accepts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -101,6 +102,38 @@ impl Accepts {
             }
         }
         accepts
+    }
+}
+
+/// Values of a list that came, or went, and are told one by one.
+const MOST_VALUES: usize = 10;
+
+impl Accepts {
+    /// Which values of a list came and went since `old`, as a message may say it; none where none did.
+    pub(super) fn listed_anew(&self, old: &Accepts) -> Option<String> {
+        let (mut said, none) = (Vec::new(), BTreeSet::new());
+        let (now, was) = (self.listed.as_ref().unwrap_or(&none), old.listed.as_ref().unwrap_or(&none));
+        for (mark, of, other) in [('+', now, was), ('-', was, now)] {
+            said.extend(of.difference(other).take(MOST_VALUES).map(|v| format!("{mark}{}", shown(v))));
+            let more = of.difference(other).count().saturating_sub(MOST_VALUES);
+            if more > 0 {
+                said.push(format!("{mark}{more} more"));
+            }
+        }
+        let of_items = match (&self.items, &old.items) {
+            (Some(now), Some(was)) => now.listed_anew(was).map(|said| format!("items ({said})")),
+            _ => None,
+        };
+        let here = (!said.is_empty()).then(|| format!("enum {}", said.join(", ")));
+        let said: Vec<String> = here.into_iter().chain(of_items).collect();
+        (!said.is_empty()).then(|| said.join(", "))
+    }
+}
+
+impl fmt::Display for Parameter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Parameter { required, accepts } = self;
+        write!(f, "{}, {accepts}", if *required { "required" } else { "optional" })
     }
 }
 

@@ -8,8 +8,20 @@ use crate::shown::{digest, looks_like_key};
 const MOST_PATHS: usize = 100;
 /// Characters of one path that are looked at.
 const MOST_PATH: usize = 200;
-/// First parts of paths that are of a machine and not of a sandbox's workspace or system.
-const HOST: [&str; 18] = [
+/// First parts of paths that are a sandbox's own, and of those beneath `/usr` and `/usr/local`: whatever else is absolute
+/// is of a machine.
+const GUEST: [&str; 9] = ["workspace", "tmp", "usr", "bin", "sbin", "lib", "lib32", "lib64", "dev"];
+const GUEST_USR: [&str; 10] =
+    ["bin", "sbin", "lib", "lib32", "lib64", "libexec", "share", "include", "src", "local"];
+const GUEST_LOCAL: [&str; 6] = ["bin", "sbin", "lib", "libexec", "share", "include"];
+/// Names that are of a machine though nothing follows them. Others that stand alone are words: `/help`.
+const BARE: [&str; 11] =
+    ["root", "home", "etc", "proc", "sys", "var", "srv", "opt", "mnt", "boot", "private"];
+/// Words before a path that is a server's, and of no file.
+const METHODS: [&str; 7] = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"];
+/// First parts of paths that are of a machine wherever they stand, also where something that ends like a word goes
+/// before.
+const HOST: [&str; 22] = [
     "home",
     "root",
     "users",
@@ -28,6 +40,10 @@ const HOST: [&str; 18] = [
     "volumes",
     "lost+found",
     "snap",
+    "data",
+    "nfs",
+    "nix",
+    "backup",
 ];
 /// Devices that every program may name.
 const DEVICES: [&str; 10] =
@@ -35,7 +51,8 @@ const DEVICES: [&str; 10] =
 
 /// Whether something in the form of a key is in it, also where characters that nobody sees are strewn in.
 pub fn has_key(text: &str) -> bool {
-    let quotes = |text: &str| looks_like_key(text) || has_bearer(text) || has_password(text);
+    let quotes =
+        |text: &str| looks_like_key(text) || has_bearer(text) || has_password(text) || has_setting(text);
     let unseen = |c: char| !c.is_ascii() || (c.is_control() && !matches!(c, '\n' | '\t'));
     quotes(text) || (text.contains(unseen) && quotes(&text.replace(unseen, "")))
 }
@@ -48,12 +65,8 @@ fn has_bearer(text: &str) -> bool {
         let is_bearer = word.len() >= 6
             && word.get(word.len() - 6..).is_some_and(|end| end.eq_ignore_ascii_case("bearer"));
         let Some(next) = words.peek().filter(|_| is_bearer) else { continue };
-        let token: &str = next
-            .split(|c: char| {
-                !(c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_' | '~' | '+' | '/' | '='))
-            })
-            .next()
-            .unwrap_or_default();
+        let token: &str =
+            next.split(|c: char| !u8::try_from(c).is_ok_and(is_of_token)).next().unwrap_or_default();
         let any = |of: fn(&u8) -> bool| token.as_bytes().iter().any(of);
         let odd = any(u8::is_ascii_digit) || (any(u8::is_ascii_uppercase) && any(u8::is_ascii_lowercase));
         if token.len() >= LEAST && odd {
@@ -61,6 +74,35 @@ fn has_bearer(text: &str) -> bool {
         }
     }
     false
+}
+
+/// A name that ends as those of secrets do, set to a word of letters of both sizes and digits.
+fn has_setting(text: &str) -> bool {
+    const NAMES: [&str; 5] = ["KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD"];
+    const LEAST: usize = 20;
+    const MOST: usize = 200;
+    let between = [' ', '"', '\'', '`'];
+    text.match_indices(['=', ':']).any(|(at, _)| {
+        let head = text.get(..at).unwrap_or_default().trim_end_matches(between);
+        let ends = |name: &str| {
+            let from = head.len().checked_sub(name.len());
+            from.and_then(|from| head.get(from..)).is_some_and(|end| end.eq_ignore_ascii_case(name))
+        };
+        if !NAMES.iter().any(|name| ends(name)) {
+            return false;
+        }
+        let rest = text.get(at + 1..).unwrap_or_default().trim_start_matches(between);
+        let word: Vec<u8> = rest.bytes().take(MOST).take_while(|b| is_of_token(*b)).collect();
+        let any = |of: fn(&u8) -> bool| word.iter().any(of);
+        word.len() >= LEAST
+            && any(u8::is_ascii_digit)
+            && any(u8::is_ascii_uppercase)
+            && any(u8::is_ascii_lowercase)
+    })
+}
+
+fn is_of_token(b: u8) -> bool {
+    b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_' | b'~' | b'+' | b'/' | b'=')
 }
 
 /// An address with a name and a password before its host.
@@ -76,14 +118,20 @@ fn has_password(text: &str) -> bool {
     })
 }
 
-/// Absolute paths of a machine, without what is ordinary inside: `/workspace`, `/tmp`, `/usr`, `/dev/null`. What goes
-/// on beyond the bound is one more, which another text does not have.
+/// Absolute paths of a machine: all of two parts or more, but for what is ordinary inside: `/workspace`, `/tmp`, `/usr`,
+/// `/dev/null`; of one part a few. What goes on beyond the bound is one more, which another text does not have.
 pub(super) fn host_paths(text: &str) -> BTreeSet<String> {
     let seen = text.replace(is_unseen, "");
     let text = seen.as_str();
     let (mut found, mut more) = (BTreeSet::new(), BTreeSet::new());
     let (mut before, mut until) = (' ', 0);
     for (at, c) in text.char_indices() {
+        // Nearly every character of prose: nothing begins with it.
+        let drive = c.is_ascii_alphabetic() && text.as_bytes().get(at + 1) == Some(&b':');
+        if !matches!(c, '/' | '~' | '$' | '\\') && !drive {
+            before = c;
+            continue;
+        }
         let rest = text.get(at..).unwrap_or_default();
         let begins = begins_here(text.get(..at).unwrap_or_default(), before, c, rest);
         before = c;
@@ -94,7 +142,7 @@ pub(super) fn host_paths(text: &str) -> BTreeSet<String> {
         // What follows a drive, or a home, is of that path; a second path after a colon is not.
         until = if c == '/' { until } else { at + path.len() };
         let path = path.trim_end_matches(['.', ',', ':']).to_owned();
-        if c != '/' || is_host(&path) {
+        if c != '/' || is_host(&path, &begins_how(text.get(..at).unwrap_or_default())) {
             if found.len() < MOST_PATHS {
                 found.insert(path);
             } else if !found.contains(&path) {
@@ -104,7 +152,7 @@ pub(super) fn host_paths(text: &str) -> BTreeSet<String> {
     }
     if !more.is_empty() {
         let all = more.iter().map(String::as_str).collect::<Vec<_>>().join(" ");
-        found.insert(format!("{} more, {:016x}", more.len(), digest(&all)));
+        found.insert(format!("{} more, {}", more.len(), digest(&all)));
     }
     found
 }
@@ -171,14 +219,52 @@ fn is_unseen(c: char) -> bool {
 }
 
 fn begins_path(before: char) -> bool {
-    !before.is_ascii_alphanumeric() && !matches!(before, '/' | '.' | '_' | '-' | '~' | '*' | '<' | '}')
+    !before.is_ascii_alphanumeric() && !matches!(before, '/' | '.' | '_' | '-' | '~' | '*')
+}
+
+/// How surely a path that begins here is one of files.
+enum Begins {
+    /// As a word of its own, or in quotes.
+    Surely,
+    /// Where a part of something else may begin as well: an expression, a place in a document, what a server is asked.
+    Perhaps,
+    /// Behind a name that stands for a folder: `${DIR}/x` is beneath it.
+    Beneath,
+    /// Behind what begins a tag, which ends so: `</root>`.
+    Tag,
+}
+
+fn begins_how(head: &str) -> Begins {
+    let Some(before) = head.chars().next_back() else { return Begins::Surely };
+    // No further back: a text may have as many of these as it likes.
+    let from = (head.len().saturating_sub(80)..head.len()).find(|at| head.is_char_boundary(*at));
+    let head = head.get(from.unwrap_or_default()..).unwrap_or_default();
+    if head.ends_with("file://") {
+        return Begins::Surely;
+    }
+    if before == '<' {
+        return Begins::Tag;
+    }
+    if before == '}' {
+        let name = head.trim_end_matches('}').rsplit_once('{').map(|(_, name)| name);
+        let named = name.is_some_and(|name| !name.is_empty() && name.bytes().all(is_of_name));
+        return if named { Begins::Beneath } else { Begins::Surely };
+    }
+    let asked = || {
+        let word = head.trim_end_matches([' ', '`', '"', '\'']);
+        let before = METHODS.iter().find_map(|method| word.strip_suffix(method));
+        before.is_some_and(|before| !before.ends_with(char::is_alphanumeric))
+    };
+    let apart = before.is_whitespace()
+        || matches!(before, '"' | '\'' | '`' | '(' | '[' | '{' | '>' | '=' | ':' | ',' | ';' | '|' | '&');
+    if apart && !asked() { Begins::Surely } else { Begins::Perhaps }
 }
 
 fn is_of_path(c: char) -> bool {
     c.is_alphanumeric() || matches!(c, '/' | '.' | '_' | '-' | '+' | '~' | '@' | ':' | '\\' | ',')
 }
 
-fn is_host(path: &str) -> bool {
+fn is_host(path: &str, begins: &Begins) -> bool {
     let mut parts: Vec<&str> = Vec::new();
     for part in path.split('/').filter(|part| !matches!(*part, "" | ".")) {
         if part == ".." {
@@ -187,13 +273,31 @@ fn is_host(path: &str) -> bool {
             parts.push(part);
         }
     }
-    let mut parts = parts.into_iter();
-    let Some(first) = parts.next().map(str::to_ascii_lowercase) else { return false };
-    match (first.as_str(), parts.next()) {
-        ("dev", Some(device)) => !DEVICES.contains(&device),
-        (first, Some(_)) => HOST.contains(&first),
-        ("root" | "home", None) => true,
-        (_, None) => false,
+    let mut rest = parts.into_iter();
+    let (Some(first), second, third) = (rest.next(), rest.next(), rest.next()) else { return false };
+    let name = first.to_ascii_lowercase();
+    let known = match second {
+        Some(device) if name == "dev" => !DEVICES.contains(&device),
+        Some(_) => HOST.contains(&name.as_str()),
+        None => BARE.contains(&name.as_str()),
+    };
+    match begins {
+        Begins::Beneath => false,
+        // Two slashes begin a comment, or an address without its scheme.
+        Begins::Perhaps => known,
+        Begins::Surely | Begins::Tag if path.starts_with("//") => known,
+        Begins::Tag if second.is_none() => false,
+        Begins::Surely | Begins::Tag => {
+            let Some(second) = second else { return known };
+            // No file has a number for its first folder; a fraction has.
+            let worded = first.chars().any(char::is_alphabetic);
+            let inside = match (first, second) {
+                ("usr", "local") => third.is_none_or(|third| GUEST_LOCAL.contains(&third)),
+                ("usr", second) => GUEST_USR.contains(&second),
+                (first, _) => GUEST.contains(&first),
+            };
+            known || (worded && !inside)
+        }
     }
 }
 
@@ -214,12 +318,17 @@ mod tests {
             "postgres://ann:secret@db.example/x",
             "use sk-abcd\u{1}efghijklmnop",
             "https://ann:secret@example.com",
+            "AWS_SECRET_ACCESS_KEY=wJalrXUtnFEMIaK7MDENGbPxRfiCYEXAMPLE",
+            "api_token: \"abcdefABCDEF0123456789\"",
         ] {
             assert!(has_key(text), "{text}");
         }
         for text in [
             "Bearer authentication-of-requests",
             "Bearer <token>",
+            "AWS_SECRET_ACCESS_KEY=<the key of your account>",
+            "The key: take the first that fits, of 20 or more",
+            "TOKEN=$(cat /workspace/token-of-the-test-server-1)",
             "https://ann@example.com/a:b@c",
             "https://user:<password>@example.com",
             "see http://example.com:80/x, and write to ann@example.com",
@@ -259,6 +368,23 @@ mod tests {
             "cd ${HOME}/src",
             "~ann/src",
             "C:/Users/ann",
+            "/app/x",
+            "`/code/x`",
+            "[\"/srv2/x\"]",
+            "/usr/local/etc/x",
+            "/usr/home/ann",
+            "/Workspace/x",
+            "/\u{e9}tude/x",
+            "in /etc",
+            "file:///app/x",
+            "a budGET /app/x",
+            "/proc.",
+            "</home/x>",
+            "{\"a\": \"b\"}/etc/passwd",
+            "{}/app/x",
+            "a#/etc/passwd",
+            "GET /etc/passwd",
+            "//etc/passwd",
             "\\\\server\\share",
         ] {
             assert_eq!(host_paths(text).len(), 1, "{text}: {:?}", host_paths(text));
@@ -268,8 +394,16 @@ mod tests {
             "2>/dev/null",
             "https://example.com/home/x",
             "src/home/x and ./etc/x",
-            "</home/x>",
-            "yes/no, and/or",
+            "</div> and <br />, </root>",
+            "yes/no, and/or, his / her",
+            "${DIR}/x/y, {folder}/data/x",
+            "GET /api/x, then `POST /api/y`",
+            "#/definitions/x",
+            "s/a/b/, /5/6",
+            "// a/b",
+            "//example.com/x",
+            "/usr/local/bin/x, /usr/share/x, /usr/local",
+            "/workspace, /tmp/a, /lib64/ld.so, /dev/shm/x, /dev",
             "/usr/bin/python3",
             "a 50/50 chance, C: drive",
             "/help",

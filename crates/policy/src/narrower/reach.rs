@@ -19,16 +19,44 @@ pub(super) struct Reach {
     pub(super) tools: BTreeSet<Name>,
     /// Those, and those of every role that it can have started. Roles that start each other share it.
     pub(super) reach: Arc<BTreeSet<Name>>,
-    /// It may have read what somebody else wrote, and something that it reaches runs programs.
-    pub(super) untrusted_exec: bool,
-    /// The same with something that reaches the network.
-    pub(super) untrusted_network: bool,
+    /// Kinds of foreign text that it may have had before it, where something that it reaches runs programs. No part of
+    /// what it reaches: a reader that tells it something, as a role beside it does by the one that starts both, adds
+    /// to this and to nothing else of it.
+    pub(super) untrusted_exec: BTreeSet<Source>,
+    /// The same where something that it reaches goes to the network.
+    pub(super) untrusted_network: BTreeSet<Source>,
     /// The most that one conversation may take which it can have started, itself among them: of each bound the
     /// highest, and written only where each of them has it written.
     pub(super) bounds: Arc<Bounds>,
     /// Something that it can have started can have itself started again. Bounds hold for one conversation, so that
     /// is a power of its own.
     pub(super) restarts: bool,
+}
+
+/// Where text comes from that somebody else wrote.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Source {
+    /// Files of the workspace, and their names.
+    Files,
+    /// What programs print.
+    Programs,
+    /// Pages of the network.
+    Pages,
+    /// What a module of the Guild's own says.
+    Modules,
+}
+
+impl Source {
+    const ALL: [Source; 4] = [Source::Files, Source::Programs, Source::Pages, Source::Modules];
+
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Source::Files => "files",
+            Source::Programs => "programs",
+            Source::Pages => "pages",
+            Source::Modules => "modules",
+        }
+    }
 }
 
 /// What several roles have together.
@@ -42,15 +70,17 @@ struct Shared {
 /// What one role has.
 struct Held {
     tools: BTreeSet<Name>,
+    /// The same, a bit for each name that any role has: what many roles have together is found in few steps.
+    bits: Vec<u64>,
     does: Does,
     bounds: Bounds,
     restarts: bool,
 }
 
 /// What a name can do, for the closure.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Default)]
 struct Does {
-    reads: bool,
+    reads: BTreeSet<Source>,
     runs: bool,
     connects: bool,
 }
@@ -84,29 +114,42 @@ pub(super) fn of(
         })
         .collect();
     let (closure, again): (Vec<Vec<usize>>, Vec<bool>) = (0..edges.len()).map(|n| started(&edges, n)).unzip();
-    let held: Vec<Held> = roles
+    let mut held: Vec<Held> = roles
         .iter()
         .zip(again)
         .map(|((name, role), restarts)| {
             let (tools, does) = held(role, open, &mut interned);
-            Held { tools, does, bounds: bounds.get(name).cloned().unwrap_or_default(), restarts }
+            let bounds = bounds.get(name).cloned().unwrap_or_default();
+            Held { tools, bits: Vec::new(), does, bounds, restarts }
         })
         .collect();
-    let untrusted = untrusted(&edges, held.iter().map(|role| role.does.reads).collect());
+    let every: Vec<Name> = interned.into_values().collect();
+    let bit: BTreeMap<&Name, usize> = every.iter().enumerate().map(|(n, name)| (name, n)).collect();
+    for role in &mut held {
+        role.bits = vec![0; every.len().div_ceil(64)];
+        for n in role.tools.iter().filter_map(|name| bit.get(name)) {
+            if let Some(word) = role.bits.get_mut(n / 64) {
+                *word |= 1 << (n % 64);
+            }
+        }
+    }
+    let mut sets = Sets { every: &every, made: BTreeMap::new() };
+    let untrusted = untrusted(&edges, &held);
     let mut found = BTreeMap::new();
     let mut shared: BTreeMap<Vec<usize>, Shared> = BTreeMap::new();
     for ((n, name), roles) in names.into_iter().enumerate().zip(closure) {
         let Shared { reach, does, bounds, restarts } =
-            shared.entry(roles).or_insert_with_key(|roles| together(roles, &held));
+            shared.entry(roles).or_insert_with_key(|roles| together(roles, &held, &mut sets));
         let tools = held.get(n).map(|role| role.tools.clone()).unwrap_or_default();
-        let reads = untrusted.get(n).is_some_and(|reads| *reads);
+        let read = untrusted.get(n).cloned().unwrap_or_default();
+        let where_it = |does: bool| if does { read.clone() } else { BTreeSet::new() };
         found.insert(
             name.clone(),
             Reach {
                 tools,
                 reach: Arc::clone(reach),
-                untrusted_exec: reads && does.runs,
-                untrusted_network: reads && does.connects,
+                untrusted_exec: where_it(does.runs),
+                untrusted_network: where_it(does.connects),
                 bounds: Arc::clone(bounds),
                 restarts: *restarts,
             },
@@ -115,12 +158,34 @@ pub(super) fn of(
     found
 }
 
+/// Sets of names by their bits, each made once.
+struct Sets<'a> {
+    every: &'a [Name],
+    made: BTreeMap<Vec<u64>, Arc<BTreeSet<Name>>>,
+}
+
+impl Sets<'_> {
+    fn of(&mut self, bits: Vec<u64>) -> Arc<BTreeSet<Name>> {
+        let made = self.made.entry(bits).or_insert_with_key(|bits| {
+            let is_in = |n: &usize| bits.get(n / 64).is_some_and(|word| word >> (n % 64) & 1 == 1);
+            let names = self.every.iter().enumerate().filter(|(n, _)| is_in(n));
+            Arc::new(names.map(|(_, name)| Arc::clone(name)).collect())
+        });
+        Arc::clone(made)
+    }
+}
+
 /// What several roles hold together.
-fn together(roles: &[usize], held: &[Held]) -> Shared {
-    let (mut reach, mut does) = (BTreeSet::new(), Does::default());
+fn together(roles: &[usize], held: &[Held], sets: &mut Sets<'_>) -> Shared {
+    let (mut reach, mut does) = (Vec::new(), Does::default());
     let (mut most, mut again) = (Bounds::new(), false);
-    for Held { tools, does: theirs, bounds, restarts } in roles.iter().filter_map(|role| held.get(*role)) {
-        reach.extend(tools.iter().cloned());
+    for Held { tools: _, bits, does: theirs, bounds, restarts } in
+        roles.iter().filter_map(|role| held.get(*role))
+    {
+        reach.resize(bits.len(), 0);
+        for (all, word) in reach.iter_mut().zip(bits) {
+            *all |= word;
+        }
         does.runs |= theirs.runs;
         does.connects |= theirs.connects;
         again |= restarts;
@@ -128,7 +193,7 @@ fn together(roles: &[usize], held: &[Held]) -> Shared {
             most.entry(key).and_modify(|had| *had = had.join(bound)).or_insert(*bound);
         }
     }
-    Shared { reach: Arc::new(reach), does, bounds: Arc::new(most), restarts: again }
+    Shared { reach: sets.of(reach), does, bounds: Arc::new(most), restarts: again }
 }
 
 impl Order for Reach {
@@ -158,21 +223,24 @@ impl Order for Reach {
 /// from text to vector is narrower, the other way is wider. That is so as long as every command may be run.
 fn held(role: &RoleGrant, open: Open, interned: &mut BTreeMap<String, Name>) -> (BTreeSet<Name>, Does) {
     let Open { network, shell_covers } = open;
+    let RoleGrant { tools: built_in, own_tools, agents: _, budget: _, generation: _ } = role;
     let mut name =
         |text: &str| Arc::clone(interned.entry(text.to_owned()).or_insert_with(|| Arc::from(text)));
     let (mut tools, mut does) = (BTreeSet::new(), Does::default());
-    for tool in &role.tools {
+    for tool in built_in {
         match tool.power() {
             // What a program prints is as foreign as a file.
             Power::Execute => {
                 does.runs = true;
-                does.reads = true;
+                does.reads.insert(Source::Programs);
                 does.connects |= network;
             }
-            Power::Read => does.reads = true,
+            Power::Read => {
+                does.reads.insert(Source::Files);
+            }
             // A page is as foreign as a file.
             Power::Fetch => {
-                does.reads = true;
+                does.reads.insert(Source::Pages);
                 does.connects |= network;
             }
             Power::Write | Power::Delegate | Power::None => {}
@@ -201,9 +269,9 @@ fn held(role: &RoleGrant, open: Open, interned: &mut BTreeMap<String, Name>) -> 
             }
         }
     }
-    for own in &role.own_tools {
+    for own in own_tools {
         // A module works on the workspace and says what it likes; it starts nothing.
-        does.reads = true;
+        does.reads.insert(Source::Modules);
         tools.insert(name(own));
     }
     (tools, does)
@@ -226,9 +294,9 @@ fn started(edges: &[Vec<usize>], from: usize) -> (Vec<usize>, bool) {
     (seen.iter().enumerate().filter(|(_, seen)| **seen).map(|(role, _)| role).collect(), again)
 }
 
-/// Roles that may have before them what somebody else wrote: they read it, or were told by a role that did. A task
-/// goes to the role that is started, its result back.
-fn untrusted(edges: &[Vec<usize>], reads: Vec<bool>) -> Vec<bool> {
+/// Of each role the kinds of foreign text that it may have before it: it reads them, or was told by a role that did. A
+/// task goes to the role that is started, its result back.
+fn untrusted(edges: &[Vec<usize>], held: &[Held]) -> Vec<BTreeSet<Source>> {
     let mut both: Vec<Vec<usize>> = edges.to_vec();
     for (from, to) in edges.iter().enumerate() {
         for role in to {
@@ -237,13 +305,15 @@ fn untrusted(edges: &[Vec<usize>], reads: Vec<bool>) -> Vec<bool> {
             }
         }
     }
-    let mut told = vec![false; reads.len()];
-    let mut left: Vec<usize> = (0..reads.len()).filter(|n| reads.get(*n) == Some(&true)).collect();
-    while let Some(role) = left.pop() {
-        if told.get_mut(role).is_none_or(|told| std::mem::replace(told, true)) {
-            continue;
+    let mut told = vec![BTreeSet::new(); held.len()];
+    for source in Source::ALL {
+        let reads = held.iter().enumerate().filter(|(_, role)| role.does.reads.contains(&source));
+        let mut left: Vec<usize> = reads.map(|(n, _)| n).collect();
+        while let Some(role) = left.pop() {
+            if told.get_mut(role).is_some_and(|told| told.insert(source)) {
+                left.extend(both.get(role).into_iter().flatten().copied());
+            }
         }
-        left.extend(both.get(role).into_iter().flatten().copied());
     }
     told
 }

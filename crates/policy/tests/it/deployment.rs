@@ -45,6 +45,13 @@ allow = ["git status", "ls"]
 deny  = ["shutdown"]
 [network]
 allow = []
+open = 10
+connections = 500
+up = "5MiB"
+down = "6GiB"
+rate = "7MiB"
+idle = "8s"
+lifetime = "9m"
 [secrets]
 pass = ["REGISTRY_TOKEN"]
 [budget]
@@ -75,6 +82,9 @@ fn every_key_of_the_format_arrives() {
     assert_eq!(d.call.timeout, Duration::from_secs(45));
     assert_eq!((d.call.output, d.call.flood, d.call.to_model), (2 << 20, 3 << 20, 9000));
     assert_eq!((d.shell.allow.len(), d.shell.deny.len()), (2, 1));
+    assert_eq!((d.traffic.open, d.traffic.connections), (10, 500));
+    assert_eq!((d.traffic.up, d.traffic.down, d.traffic.rate), (5 << 20, 6 << 30, Some(7 << 20)));
+    assert_eq!((d.traffic.idle.as_secs(), d.traffic.lifetime.as_secs()), (8, 540));
     assert_eq!(d.secrets.len(), 1);
     assert_eq!((d.budget.steps, d.budget.tool_calls, d.budget.tokens), (61, 101, 400_001));
     assert_eq!((d.budget.depth, d.budget.repeats, d.budget.format_errors), (5, 6, 7));
@@ -153,6 +163,8 @@ fn r41_no_bound_is_unlimited() {
         ("call.to_model", "0"),
         ("budget.tokens", "0"),
         ("model.min_context", "0"),
+        ("network.connections", "0"),
+        ("network.rate", "\"0MiB\""),
     ] {
         let wrong = faults(&format!("{key} = {value}"));
         assert!(about(&wrong, key).contains("never unlimited"), "{key} = {value}: {wrong}");
@@ -163,6 +175,9 @@ fn r41_no_bound_is_unlimited() {
         ("limits.processes", "99999999999"),
         ("limits.files", "99999999999999999999999"),
         ("limits.wall", "90"),
+        ("network.open", "257"),
+        ("network.connections", "20001"),
+        ("network.rate", "\"5MiB/s\""),
     ] {
         assert_eq!(faults(&format!("{key} = {value}")).iter().count(), 1, "{key} = {value}");
     }

@@ -41,6 +41,38 @@ fn size_nesting_and_number_of_values_are_bounded() {
     }
 }
 
+/// What stands behind the bound was not looked at: that it is missing is not said.
+#[test]
+fn of_a_file_with_too_many_values_only_that_is_told() {
+    let many = format!(
+        "name = 1979-05-27\nx = [{}]\nentry = \"a\"\n[roles.a]\nprompt = \"p.md\"\n",
+        "1,".repeat(60_000)
+    );
+    let wrong = Guild::parse("f", &many).expect_err("a fault");
+    let told: Vec<String> = wrong.iter().map(|fault| format!("{}: {}", fault.key, fault.message)).collect();
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].starts_with("x[") && told[0].contains("too many"), "{told:?}");
+}
+
+/// The names of 900 roles are not compared without end with 900 others that none of them is.
+#[test]
+fn looking_for_what_was_meant_ends() {
+    let roles: String = (0..900)
+        .map(|n| {
+            format!(
+                "[roles.r{n}{}]\nprompt = \"p.md\"\nagents = [\"{}{n}\"]\n",
+                "a".repeat(50),
+                "a".repeat(50)
+            )
+        })
+        .collect();
+    let text = format!("schema = 1\nname = \"x\"\nentry = \"r0\"\n{roles}");
+    let began = std::time::Instant::now();
+    let wrong = Guild::parse("f", &text).expect_err("a fault");
+    assert_eq!(wrong.iter().count(), 200);
+    assert!(began.elapsed() < std::time::Duration::from_secs(15), "{:?}", began.elapsed());
+}
+
 #[test]
 fn dots_in_strings_and_comments_are_no_long_key() {
     let text = "# a.b.c.d.e.f.g.h.i.j.k\nmodel.name = \"a.b.c.d.e.f.g.h.i.j.k\"\n";

@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use policy::{Code, Faults, Guild, Tool};
+use policy::{Code, Faults, Guild, LimitKey, Tool};
 
 use crate::{about, tells, told};
 
@@ -54,7 +54,7 @@ fn every_key_of_the_format_arrives() {
     let guild = parse(FULL).expect("the full file");
     assert_eq!((guild.name.as_str(), guild.entry.as_str()), ("mender", "coder"));
     assert_eq!(guild.timeout, Some(Duration::from_secs(30)));
-    assert_eq!((guild.limits["memory"], guild.limits["cpu"]), (1 << 30, 60_000));
+    assert_eq!((guild.limits[&LimitKey::Memory], guild.limits[&LimitKey::Cpu]), (1 << 30, 60_000));
     let coder = &guild.roles[&guild.entry];
     assert_eq!(coder.tools.len(), 8);
     assert_eq!(coder.agents.iter().map(|a| a.as_str()).collect::<Vec<_>>(), ["reviewer"]);
@@ -115,12 +115,21 @@ fn r58_a_guild_with_a_key_is_refused_and_the_key_not_repeated() {
             with(&format!("[limits]\nmemory = \"{value}\"")),
             with(&format!("[roles.coder.{value:?}]\nx = 1")),
             with(&format!("[extra]\nnote = [\"{value}\"]")),
+            with(&format!("# for now: {value}")),
         ] {
             let wrong = faults(&text);
             assert!(wrong.iter().any(|f| f.code == Code::LiteralSecret), "{text}: {wrong}");
             assert!(!format!("{wrong:?}").to_lowercase().contains("zq81"), "{wrong}");
         }
     }
+    // By its line, and without a word of it.
+    let wrong = faults(
+        "# one\n# Authorization: Bearer abcdZq8101234567\nschema = 1\nname = \"a\"\nentry = \"b\"\nroles = {}\n",
+    );
+    assert!(
+        wrong.to_string().contains(":2:1: [literal-secret]") && !wrong.to_string().contains("Zq81"),
+        "{wrong}"
+    );
     let wrong = faults(&with("api_key = \"anything\""));
     assert!(tells(&wrong, Code::LiteralSecret, "roles.coder.api_key"));
 }

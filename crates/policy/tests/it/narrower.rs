@@ -8,7 +8,7 @@ use policy::narrower::{
 };
 use policy::{
     Date, Deployment, Destination, EnvName, Generation, Guild, GuildPath, Header, HeaderName, HostRule,
-    OwnTool, Role, RoleName, Rootfs, Surroundings, Tier, TierChoice, Tool, Waivers,
+    LimitKey, OwnTool, Role, RoleName, Rootfs, Surroundings, Tier, TierChoice, Tool, Traffic, Waivers,
 };
 use serde_json::{Value, json};
 
@@ -170,11 +170,11 @@ fn change(s: &mut Subject, kind: usize, dice: &mut Dice) {
         }
         11 => guild.timeout = maybe.then_some(Duration::from_secs(20 * small)),
         12 => {
-            let key = dice.one(&["memory", "call_memory", "wall", "processes", "files", "output"]);
+            let key = dice.one(LimitKey::ALL);
             if maybe {
-                guild.limits.insert(key.to_owned(), small * 1000);
+                guild.limits.insert(key, small * 1000);
             } else {
-                guild.limits.remove(key);
+                guild.limits.remove(&key);
             }
         }
         13 => some_role(guild, &mut |role| role.tool_calls = maybe.then_some(count)),
@@ -195,8 +195,13 @@ fn change(s: &mut Subject, kind: usize, dice: &mut Dice) {
         19 => d.shell.enabled = maybe,
         20 => d.isolation.floor = dice.one(&[Tier::Confined, Tier::Namespace, Tier::Gvisor, Tier::Microvm]),
         21 => {
-            d.isolation.tier =
-                dice.one(&[TierChoice::Auto, TierChoice::Confined, TierChoice::Wasm, TierChoice::Microvm]);
+            d.isolation.tier = dice.one(&[
+                TierChoice::Auto,
+                TierChoice::Confined,
+                TierChoice::Wasm,
+                TierChoice::Gvisor,
+                TierChoice::Microvm,
+            ]);
         }
         22 => {
             d.isolation.surroundings =
@@ -224,6 +229,7 @@ fn change(s: &mut Subject, kind: usize, dice: &mut Dice) {
         _ => match small {
             1 => d.limits.memory = 1000 * small,
             2 => d.budget.repeats = count + u32::from(maybe),
+            3 => d.traffic.rate = maybe.then_some(small),
             _ => d.call.memory = maybe.then_some(small),
         },
     }
@@ -491,7 +497,8 @@ fn r25_a_role_that_may_start_a_stronger_one_holds_what_that_one_holds() {
     let mut new = old.clone();
     new.guild.roles.get_mut(&role("a")).expect("it is there").agents = vec![role("b")];
     let found = wider(&old.capability(), &new.capability());
-    assert_eq!(codes(&found), [Code::Reach, Code::UntrustedExec], "{found:#?}");
+    // And that one is told by a role that reads.
+    assert_eq!(codes(&found), [Code::Reach, Code::UntrustedExec, Code::UntrustedExec], "{found:#?}");
     assert_eq!(found[0].place, "roles.a.reach.run_shell");
     // Through one that is between, and round in a circle.
     let mut far = old.clone();
@@ -499,6 +506,109 @@ fn r25_a_role_that_may_start_a_stronger_one_holds_what_that_one_holds() {
     let between = far.guild.roles.get_mut(&role("c")).expect("it is there");
     (between.tools, between.agents) = (vec![Tool::Agent], vec![role("b"), role("a")]);
     assert!(codes(&wider(&old.capability(), &far.capability())).contains(&Code::Reach));
+}
+
+/// R61: of every bound that a Guild may lower; a key that is told nowhere could be taken out in silence.
+#[test]
+fn r61_every_bound_that_a_guild_may_lower_stays_written_and_is_told_by_its_own_name() {
+    let with = |key: Option<LimitKey>| {
+        let mut subject = Subject::base();
+        subject.guild.limits.extend(key.map(|key| (key, 1)));
+        subject.capability()
+    };
+    let without = with(None);
+    for key in LimitKey::ALL.iter().copied() {
+        let written = with(Some(key));
+        let found = wider(&written, &without);
+        let told: Vec<(Code, &str)> = found.iter().map(|f| (f.code, f.place.as_str())).collect();
+        let place = format!("limits.{}", key.as_str());
+        assert!(told.contains(&(Code::LimitRemoved, &place)), "{told:?}");
+        assert_eq!(wider(&without, &written), [], "{key:?}");
+    }
+    // Each key of the format is one of them, but the one that is a field of its own.
+    let keys = policy::schema("guild".parse().expect("a kind"));
+    let keys = keys["$defs"]["LoweredLimits"]["properties"].as_object().expect("keys");
+    let keys: BTreeSet<&str> = keys.keys().map(String::as_str).filter(|key| *key != "timeout").collect();
+    assert_eq!(keys, LimitKey::ALL.iter().map(|key| key.as_str()).collect());
+}
+
+/// What `..` leaves out of a pattern, nobody decides.
+#[test]
+fn no_pattern_of_the_gate_leaves_a_field_out() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src/narrower");
+    let mut read = 0;
+    for entry in std::fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        let text = std::fs::read_to_string(&path).expect("a text");
+        let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+        // A variant of ours of which nothing is asked stands alone in its braces.
+        let rest = |line: &&str| line.trim() == ".." || line.contains(", ..}") || line.contains(", .. }");
+        assert_eq!(code.lines().find(rest), None, "{}", path.display());
+        read += 1;
+    }
+    assert!(read > 10, "{read}");
+}
+
+/// Whoever had `auto` had the strongest that there was.
+#[test]
+fn r51_a_tier_by_name_is_wider_where_auto_may_have_taken_a_stronger_one() {
+    let of = |tier: TierChoice, floor: Tier| {
+        let mut subject = Subject::base();
+        (subject.deployment.isolation.tier, subject.deployment.isolation.floor) = (tier, floor);
+        subject.capability()
+    };
+    let told = |old: &Capability, new: &Capability| -> Vec<(Code, String, String)> {
+        compare(old, new).into_iter().map(|f| (f.code, f.was, f.now)).collect()
+    };
+    let finding = |code: Code, was: &str, now: &str| vec![(code, was.to_owned(), now.to_owned())];
+    let floor = Tier::Gvisor;
+    let [auto, gvisor, microvm, wasm] =
+        [TierChoice::Auto, TierChoice::Gvisor, TierChoice::Microvm, TierChoice::Wasm]
+            .map(|tier| of(tier, floor));
+    assert_eq!(told(&auto, &gvisor), finding(Code::TierLowered, "auto", "gvisor"));
+    assert_eq!(told(&gvisor, &auto), finding(Code::Tightened, "gvisor", "auto"));
+    assert_eq!(told(&auto, &microvm), finding(Code::Tightened, "auto", "microvm"));
+    assert_eq!(told(&microvm, &auto), finding(Code::TierLowered, "microvm", "auto"));
+    // Of the same strength, and not the same.
+    assert_eq!(told(&gvisor, &wasm), finding(Code::Operator, "gvisor", "wasm"));
+    let (auto, microvm) = (of(TierChoice::Auto, Tier::Microvm), of(TierChoice::Microvm, Tier::Microvm));
+    assert_eq!(told(&auto, &microvm), finding(Code::Operator, "auto", "microvm"));
+    // Neither is within the other.
+    let (auto, gvisor) = (of(TierChoice::Auto, Tier::Namespace), of(TierChoice::Gvisor, Tier::Namespace));
+    assert!(!auto.within(&gvisor) && !gvisor.within(&auto));
+}
+
+/// What a role was told is no part of what it reaches, so no other finding of it says this.
+#[test]
+fn r61_foreign_text_that_comes_to_a_role_that_runs_programs_is_told_of_that_role() {
+    let mut old = with(&[Tool::Agent]);
+    edit(&mut old, "a", |a| a.agents = vec![role("b"), role("c")]);
+    edit(&mut old, "b", |b| b.tools = vec![Tool::RunCommand]);
+    edit(&mut old, "c", |c| c.tools = vec![Tool::WriteFile]);
+    let mut new = old.clone();
+    edit(&mut new, "c", |c| c.tools.push(Tool::ReadFile));
+    let found = wider(&old.capability(), &new.capability());
+    let told: Vec<(Code, &str)> = found.iter().map(|f| (f.code, f.place.as_str())).collect();
+    assert_eq!(
+        told,
+        [
+            (Code::ToolAdded, "roles.c.tools.read_file"),
+            (Code::Reach, "roles.a.reach.read_file"),
+            (Code::UntrustedExec, "roles.a.untrusted.execution"),
+            (Code::UntrustedExec, "roles.b.untrusted.execution"),
+        ]
+    );
+    assert_eq!(found[3].was, "foreign text (programs) and execution");
+    assert_eq!(found[3].now, "foreign text (files, programs) and execution");
+    // Who is not told by a reader has not read.
+    edit(&mut new, "a", |a| a.agents = vec![role("b")]);
+    let found = wider(&old.capability(), &new.capability());
+    assert_eq!(codes(&found), [Code::ToolAdded], "{found:#?}");
+    // A reader of its own, in a role that runs programs.
+    let (runs, reads) = (with(&[Tool::RunCommand]), with(&[Tool::RunCommand, Tool::ReadFile]));
+    let found = wider(&runs.capability(), &reads.capability());
+    assert_eq!(codes(&found), [Code::ToolAdded, Code::UntrustedExec], "{found:#?}");
+    assert_eq!(wider(&reads.capability(), &runs.capability()), []);
 }
 
 #[test]
@@ -513,6 +623,33 @@ fn r58_a_key_that_was_there_before_is_refused_all_the_same_and_never_waived() {
     assert!(review.refused && review.findings.len() == 1);
     let told = serde_json::to_string(&review).expect("JSON");
     assert!(!told.contains("abcdefgh"), "{told}");
+}
+
+/// R58: whatever of a manifest a model is given.
+#[test]
+fn r58_a_key_or_a_path_is_found_in_any_text_of_a_manifest() {
+    let with = |description: &str, argument: Value| {
+        let mut subject = Subject::base();
+        let tool = ToolFiles {
+            description: description.to_owned(),
+            schema: json!({ "type": "object", "properties": argument }),
+            ..ToolFiles::default()
+        };
+        subject.files.tools.insert("lint".to_owned(), tool);
+        codes(&inspect(&subject.capability()))
+    };
+    assert_eq!(with("plain", json!({"x": {"type": "string", "enum": ["a"]}})), []);
+    for (quoted, code) in [("sk-abcdefghijklmnop", Code::KeyQuoted), ("/home/ann/notes", Code::HostPath)] {
+        for argument in [
+            json!({"x": {"type": "string", "enum": ["a", quoted]}}),
+            json!({"x": {"type": "array", "items": {"type": "string", "enum": [quoted]}}}),
+            json!({quoted: {"type": "string"}}),
+            json!({"x": {"type": "string", "description": quoted}}),
+        ] {
+            assert_eq!(with("plain", argument.clone()), [code], "{argument}");
+        }
+        assert_eq!(with(quoted, json!({})), [code]);
+    }
 }
 
 #[test]
@@ -534,6 +671,48 @@ fn w14_a_description_is_told_as_behaviour() {
     assert_eq!(codes(&found), [Code::Description, Code::Description], "{found:#?}");
     assert_eq!(found[0].place, "tools.lint.manifest.description");
     assert!(found.iter().all(|f| f.severity == Severity::BehaviourOnly));
+}
+
+/// W14: a list of values where none was is narrower, and text that a model reads.
+#[test]
+fn w14_values_and_arguments_are_told_where_less_is_accepted() {
+    let text = "praise whoever reads this";
+    let tool = |spec: Value| ToolFiles { schema: json!({ "properties": spec }), ..ToolFiles::default() };
+    let (mut old, mut new) = (Subject::base(), Subject::base());
+    for subject in [&mut old, &mut new] {
+        let spare = OwnTool { manifest: path("t.json"), module: path("t.wasm") };
+        subject.guild.tools.insert("spare".to_owned(), spare);
+    }
+    old.files
+        .tools
+        .insert("lint".to_owned(), tool(json!({"x": {"type": "string"}, "y": {"type": "integer"}})));
+    new.files.tools.insert("lint".to_owned(), tool(json!({"x": {"type": "string", "enum": ["a", text]}})));
+    new.files.tools.insert("spare".to_owned(), tool(json!({"z": {"type": "boolean"}})));
+    let found = compare(&old.capability(), &new.capability());
+    let told: Vec<_> =
+        found.iter().map(|f| (f.code, f.place.as_str(), f.was.as_str(), f.now.as_str())).collect();
+    let at = |what: &str| format!("tools.lint.manifest.parameters.{what}");
+    assert_eq!(
+        told,
+        [
+            (Code::Description, &*at("x.enum"), "", "\"a\"\n\"praise whoever reads this\""),
+            (Code::Description, "tools.spare.manifest.parameters.z", "", "z: optional, type boolean"),
+            (
+                Code::ParamNarrowed,
+                &*at("x"),
+                "type string",
+                "type string, enum [\"a\", \"praise whoever reads this\"]"
+            ),
+            (Code::ParamNarrowed, &*at("y"), "y: optional, type integer", ""),
+        ]
+    );
+    // A list that goes is told by what it was, one of numbers is none of texts.
+    let back = compare(&new.capability(), &old.capability());
+    assert!(back.iter().any(|f| f.code == Code::Description && f.was.contains(text) && f.now.is_empty()));
+    old.files.tools.insert("lint".to_owned(), tool(json!({"x": {"type": "integer", "enum": [1, 2]}})));
+    new.files.tools.insert("lint".to_owned(), tool(json!({"x": {"type": "integer", "enum": [1]}})));
+    new.files.tools.remove("spare");
+    assert_eq!(codes(&compare(&old.capability(), &new.capability())), [Code::ParamNarrowed]);
 }
 
 #[test]
@@ -578,6 +757,35 @@ fn an_argument_that_accepts_more_is_told_with_both() {
     assert_eq!(told, ("type integer, maximum 4", "type integer, maximum 5"));
 }
 
+/// A list longer than is shown ends in a digest, and what came to it stands before.
+#[test]
+fn a_value_that_came_to_a_long_list_is_told_by_itself() {
+    let tool = |last: &[&str]| {
+        let values = (0..400).map(|n| format!("value-{n:04}")).chain(last.iter().map(|v| (*v).to_owned()));
+        let values: Vec<String> = values.collect();
+        ToolFiles {
+            schema: json!({"properties": {"x": {"type": "string", "enum": values}}}),
+            ..ToolFiles::default()
+        }
+    };
+    let now = |new: &[&str]| {
+        let (mut old, mut with) = (Subject::base(), Subject::base());
+        old.files.tools.insert("lint".to_owned(), tool(&["value-gone"]));
+        with.files.tools.insert("lint".to_owned(), tool(new));
+        let found = wider(&old.capability(), &with.capability());
+        assert_eq!(codes(&found), [Code::ParamRelaxed]);
+        found[0].now.clone()
+    };
+    let one = now(&["other", "rm -rf"]);
+    assert!(one.starts_with("enum +\"other\", +\"rm -rf\", -\"value-gone\"; now type string, "), "{one}");
+    assert_ne!(one, now(&["other", "rm -rg"]));
+    let digest = one.rsplit_once('#').expect("a digest").1;
+    assert!(digest.len() == 32 && digest.bytes().all(|b| b.is_ascii_hexdigit()), "{one}");
+    let many: Vec<String> = (0..30).map(|n| format!("more-{n:02}")).collect();
+    let many = now(&many.iter().map(String::as_str).collect::<Vec<_>>());
+    assert!(many.contains("+\"more-09\", +20 more, -") && many.len() < 1500, "{many}");
+}
+
 #[test]
 fn what_a_new_role_reaches_is_told_name_by_name() {
     let old = with(&[Tool::ReadFile]);
@@ -588,6 +796,32 @@ fn what_a_new_role_reaches_is_told_name_by_name() {
     let reached: Vec<&str> =
         found.iter().filter(|f| f.code == Code::Reach).map(|f| f.place.as_str()).collect();
     assert_eq!(reached, ["roles.b.reach.read_file", "roles.b.reach.run_shell"], "{found:#?}");
+}
+
+/// A rate that is taken out is no bound less than it was: all the bytes of a run may pass in a second then.
+#[test]
+fn r61_more_of_the_way_out_is_wider_each_bound_by_its_name() {
+    let change = |change: &dyn Fn(&mut Traffic)| {
+        let mut subject = Subject::base();
+        subject.deployment.traffic.rate = Some(1000);
+        change(&mut subject.deployment.traffic);
+        subject.capability()
+    };
+    let old = change(&|_| {});
+    for (key, wide) in [
+        ("network.open", change(&|traffic| traffic.open += 1)),
+        ("network.connections", change(&|traffic| traffic.connections += 1)),
+        ("network.up", change(&|traffic| traffic.up += 1)),
+        ("network.down", change(&|traffic| traffic.down += 1)),
+        ("network.rate", change(&|traffic| traffic.rate = None)),
+        ("network.idle", change(&|traffic| traffic.idle *= 2)),
+        ("network.lifetime", change(&|traffic| traffic.lifetime *= 2)),
+    ] {
+        let found = wider(&old, &wide);
+        let told: Vec<(Code, &str)> = found.iter().map(|f| (f.code, f.place.as_str())).collect();
+        assert_eq!(told, [(Code::LimitRaised, key)]);
+        assert!(old.within(&wide) && wider(&wide, &old).is_empty());
+    }
 }
 
 #[test]
@@ -681,7 +915,44 @@ fn many_roles_that_start_each_other_are_closed_in_time() {
     let began = std::time::Instant::now();
     let one = subject.capability();
     assert!(one.within(&one));
-    assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+}
+
+/// A thousand roles in a row, of which the last fifty get a thousand tools each: a million things are reached that were
+/// not, of which a thousand are told and no text is made of the others.
+#[test]
+fn what_a_thousand_roles_come_to_reach_is_compared_in_time() {
+    let chain = |armed: usize| {
+        let mut subject = Subject::base();
+        subject.guild.roles.clear();
+        let own: Vec<String> = (0..1000).map(|n| format!("tool-number-{n}")).collect();
+        for name in &own {
+            let tool = OwnTool { manifest: path("t.json"), module: path("t.wasm") };
+            subject.guild.tools.insert(name.clone(), tool);
+        }
+        for n in 0..1000 {
+            let mut one = plain("x");
+            one.tools = vec![Tool::Agent];
+            one.agents = vec![role(&format!("r{}", (n + 1) % 1000))];
+            if n == 999 {
+                (one.tools, one.agents) = (vec![Tool::Finish], Vec::new());
+            }
+            if n >= 1000 - armed {
+                one.own_tools = own.clone();
+            }
+            subject.guild.roles.insert(role(&format!("r{n}")), one);
+        }
+        subject.guild.entry = role("r0");
+        subject.capability()
+    };
+    let began = std::time::Instant::now();
+    let (old, new) = (chain(0), chain(50));
+    for (old, new) in [(&old, &new), (&new, &old)] {
+        let found = compare(old, new);
+        assert_eq!(found.iter().filter(|f| f.code == Code::TooMany).count(), 1);
+        assert!(found.len() <= 3000, "{}", found.len());
+    }
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
 }
 
 fn today() -> Date {

@@ -97,7 +97,7 @@ fn the_defaults_in_the_schema_are_the_defaults() {
             }
         }
     }
-    assert_eq!(written, 37);
+    assert_eq!(written, 43);
     assert_eq!(Deployment::parse("f", &text).expect("the defaults"), Deployment::default());
 }
 

@@ -45,6 +45,16 @@ pub(super) fn came_out(store: &Path, secret: &str) -> Vec<String> {
     found
 }
 
+/// How often these runs let a guest connect to something, by their records.
+pub(super) fn let_out(store: &Path, ids: &[String]) -> u64 {
+    let events = |id: &String| fs::read_to_string(store.join(id).join("events.jsonl")).unwrap_or_default();
+    let allowed = |line: &str| {
+        let event: serde_json::Value = serde_json::from_str(line).unwrap_or_default();
+        event["event"] == "decided" && event["decision"]["verdict"] == "allowed"
+    };
+    ids.iter().map(|id| events(id).lines().filter(|line| allowed(line)).count()).sum::<usize>() as u64
+}
+
 fn holds(path: &Path, secret: &[u8]) -> bool {
     let mut bytes = Vec::new();
     // Nothing of a sandbox lives that could exchange it. One that cannot be read is nobody's to read.

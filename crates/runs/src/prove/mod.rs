@@ -2,36 +2,46 @@
 //!
 //! ```text
 //!   corpus ──▶ for each tier: two runs ── attack by attack ──▶ inside: what it printed
-//!                                                       └──▶ outside: canary, listeners, the record, what is left
+//!                 (two.rs)                              └──▶ outside: canary, listeners, who was asked for and
+//!                                                             connected to (way.rs), the record, what is left
 //! ```
 //!
 //! An attack holds only when it ran to its end, tried something, was refused every time, and nothing of it was
-//! seen outside. One that could not be run at all is an error, never a success; one whose control does not
-//! succeed outside either is told apart, because then something around us holds it too.
+//! seen outside. One that could not be run at all is an error, never a success; one that fails where nothing contains it
+//! as well, or that something else than its layer stopped, is told apart: it shows nothing of that layer.
 
+mod about;
 mod control;
 mod corpus;
 mod left;
 mod modules;
 mod outside;
+mod planted;
 mod player;
 #[cfg(test)]
 mod reference;
+mod two;
+mod way;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use policy::{Deployment, Grant, StopReason, StoppedBy, Tier, TierChoice};
+use policy::{Deployment, Grant, StoppedBy, Tier, TierChoice};
 use sandbox::{Cancel, Ended, Host, Report, SandboxError};
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-pub use corpus::{Attack, BadCorpus, Corpus};
+pub use about::About;
+pub use control::Controls;
+pub use corpus::{Attack, BadCorpus, Control, Corpus};
 pub use outside::Outside;
+pub use planted::leave_open;
 pub use player::{Directly, Played, Player};
 
 use crate::{Code, Opening, ProgramCall, Run, RunError, RunResult, Standing};
-use left::came_out;
+use left::{came_out, let_out};
+use two::Two;
 
 /// What came of the attacks on one tier.
 #[derive(Clone, Debug, Serialize)]
@@ -59,6 +69,10 @@ pub struct Shown {
     pub layer: String,
     /// What came of it.
     pub verdict: Verdict,
+    /// What showed that it could succeed at all; empty where it means nothing, and for a look afterwards.
+    pub control: String,
+    /// Tries that its control outside did not succeed in, or did not make, by their names; none where none succeeded.
+    pub unshown: Vec<String>,
     /// Tries that were refused.
     pub refused: usize,
     /// Why, where there is something to say.
@@ -73,7 +87,7 @@ pub struct Shown {
 pub enum Verdict {
     /// Refused, and its control succeeded.
     Held,
-    /// Refused, but so is its control outside: something around this program holds it as well.
+    /// Refused, but also outside of any sandbox here, or by something else than its layer: it shows nothing of that.
     HeldAround,
     /// It got what it wanted.
     Broken,
@@ -93,21 +107,21 @@ impl Proof {
     }
 }
 
-/// Runs all attacks of a corpus on a tier. `folder` is an empty folder for the runs and the canary.
+/// Runs all attacks of a corpus on a tier, with controls that other tiers may have asked for already. `folder` is an empty folder for the runs and the canary.
 ///
 /// # Errors
 /// [`RunError`] when the tier cannot be had, or the runs' own files fail.
 pub async fn prove(
     host: &Host,
     tier: Tier,
-    corpus: &Corpus,
+    (corpus, controls): (&Corpus, &Controls),
     folder: &Path,
     told: &(dyn Fn(&str) + Sync),
 ) -> Result<Proof, RunError> {
     if tier == Tier::Wasm {
         return modules::prove(host, corpus, folder, told).await;
     }
-    prove_by(host, &small(tier), corpus, folder, &Directly, told).await
+    prove_by(host, &small(tier), (corpus, controls), folder, &Directly, told).await
 }
 
 /// The same under any grant, with every attack made by a player: what it refuses to start has been refused. The grant
@@ -118,7 +132,7 @@ pub async fn prove(
 pub async fn prove_by(
     host: &Host,
     grant: &Grant,
-    corpus: &Corpus,
+    (corpus, controls): (&Corpus, &Controls),
     folder: &Path,
     player: &impl Player,
     told: &(dyn Fn(&str) + Sync),
@@ -141,33 +155,27 @@ pub async fn prove_by(
     }
     let store = folder.join(format!("runs-{tier}"));
     let outside = Outside::new(&folder.join(format!("canary-{tier}")))?;
-    // One after the other: two machines that start at once on a busy host may take longer than a start may take.
-    let mut run = open(host, grant, &store, None).await?;
-    let mut neighbour = open(host, grant, &store, None).await?;
-    let report = run.report();
-    let mut ids = vec![run.id().to_owned(), neighbour.id().to_owned()];
+    let mut two = Two::open(host, grant, &store, &outside).await?;
+    let report = two.run.report();
     let mut attacks = Vec::new();
     for attack in corpus.attacks().iter().filter(|a| a.module.is_none()) {
         told(&attack.id);
         let begun = Instant::now();
-        let (mut shown, quiet) = one(host, tier, attack, (&run, &neighbour), (&outside, player)).await?;
+        let (mut shown, quiet) = one((tier, attack), &two, (corpus, controls), (&outside, player)).await?;
         shown.duration_ms = millis(begun);
         attacks.push(shown);
-        // Some attacks end the sandbox they are in, which is no way out of it; the next gets a new one. One that came
-        // to its end in peace has shown that its sandbox lives: to ask again would cost as much on an emulated machine.
-        for run in [&mut run, &mut neighbour] {
-            if !quiet && !alive(run).await {
-                let next = open(host, grant, &store, None).await?;
-                ids.push(next.id().to_owned());
-                ended(std::mem::replace(run, next).finish(StopReason::SandboxError, "", 0).await)?;
-            }
+        // One that came to its end in peace has shown that its sandbox lives: to ask again would cost as much on an
+        // emulated machine.
+        if !quiet {
+            two.renew().await?;
         }
     }
-    let (one, other) =
-        tokio::join!(run.finish(StopReason::Finished, "", 0), neighbour.finish(StopReason::Finished, "", 0));
-    ended(one)?;
-    ended(other)?;
-    let afterwards = afterwards(host, tier, &store, &ids, outside.content());
+    let had_a_way = two.neighbour.has_way_out();
+    let (ids, way) = two.finish().await?;
+    let mut afterwards = afterwards(host, tier, &store, &ids, outside.content());
+    if had_a_way {
+        afterwards.push(told_before(&store, &ids, way.dialled()));
+    }
     Ok(Proof { tier, report, attacks, afterwards, duration_ms: millis(began) })
 }
 
@@ -181,20 +189,6 @@ fn ended(finished: Result<RunResult, RunError>) -> Result<(), RunError> {
         Ok(_) | Err(RunError::Sandbox(_)) => Ok(()),
         Err(e) => Err(e),
     }
-}
-
-/// Whether a sandbox still answers.
-async fn alive(run: &Run) -> bool {
-    let call = ProgramCall {
-        tool: "prove".to_owned(),
-        argv: vec!["true".to_owned()],
-        cwd: None,
-        stdin: Vec::new(),
-        terminal: false,
-        timeout: None,
-    };
-    let (_keep, cancel) = Cancel::new();
-    run.execute(call, &cancel).await.is_ok_and(|done| done.outcome.ended == Ended::Exit(0))
 }
 
 /// A grant with small bounds, so that bombs are small.
@@ -249,6 +243,8 @@ fn shown_of(attack: &Attack, layer: &str, verdict: Verdict, refused: usize, deta
         invariant: attack.invariant.clone(),
         layer: layer.to_owned(),
         verdict,
+        control: String::new(),
+        unshown: Vec::new(),
         refused,
         detail,
         duration_ms: 0,
@@ -257,10 +253,9 @@ fn shown_of(attack: &Attack, layer: &str, verdict: Verdict, refused: usize, deta
 
 /// What came of an attack, and whether it left both sandboxes in peace.
 async fn one(
-    host: &Host,
-    tier: Tier,
-    attack: &Attack,
-    (run, neighbour): (&Run, &Run),
+    (tier, attack): (Tier, &Attack),
+    two: &Two<'_>,
+    (corpus, controls): (&Corpus, &Controls),
     (outside, player): (&Outside, &impl Player),
 ) -> Result<(Shown, bool), RunError> {
     let shown = |layer: &str, verdict: Verdict, refused: usize, detail: String| {
@@ -275,24 +270,18 @@ async fn one(
             }
         });
     };
-    let facts = facts(host, tier.as_str(), (run, neighbour), outside);
-    let around = match attack.control.as_deref() {
-        Some("host") => {
-            let mut there = facts.clone();
-            there["where"] = "host".into();
-            match control::on_host(&corpus::program(&attack.program), &there) {
-                Ok(said) => !Said::of(&said).broken.is_empty(),
-                Err(e) => {
-                    return Ok((shown(layer, Verdict::Error, 0, format!("the control: {e}")), true));
-                }
-            }
-        }
-        _ => true,
+    let facts = || two.facts(tier.as_str(), attack.granted, outside);
+    let (control, without) = match &attack.control {
+        Some(by @ (Control::Host | Control::Namespace | Control::Root)) => match controls.of(attack) {
+            Ok(without) => (without.told(by), Some(without)),
+            Err(e) => return Ok((shown(layer, Verdict::Error, 0, format!("the control: {e}")), true)),
+        },
+        Some(Control::Missing { why }) => (format!("none: {why}"), None),
+        Some(Control::Inner) | None => ("inside".to_owned(), None),
     };
-    // What the control itself left with the listeners is no sign of the attack.
     outside.forget();
     if let Some(plant) = &attack.plant {
-        let said = match execute(neighbour, plant, &facts, attack, &Directly).await? {
+        let said = match execute(&two.neighbour, plant, &facts(), (attack, false), &Directly).await? {
             Ok(said) => said,
             Err(why) => return Ok((shown(layer, Verdict::Error, 0, why), true)),
         };
@@ -301,17 +290,27 @@ async fn one(
             return Ok((shown(layer, Verdict::Error, 0, detail), false));
         }
     }
+    let run = if attack.granted { &two.neighbour } else { &two.run };
     // The neighbour's processes are there only now.
-    let facts = self::facts(host, tier.as_str(), (run, neighbour), outside);
-    let said = match execute(run, &attack.program, &facts, attack, player).await? {
+    let facts = facts();
+    let said = if attack.terminal {
+        // No role can ask for one.
+        execute(run, &attack.program, &facts, (attack, true), &Directly).await?
+    } else {
+        execute(run, &attack.program, &facts, (attack, false), player).await?
+    };
+    let said = match said {
         Ok(said) => said,
         Err(why) => return Ok((shown("policy", Verdict::Held, 1, why), true)),
     };
     let mut broken = said.broken.clone();
-    broken.extend(outside.seen());
+    broken.extend(two.seen(outside).await);
+    for next in &attack.after {
+        broken.extend(trouble_after(run, next, &facts, attack).await?);
+    }
     let refused = said.held.len();
-    let quiet = said.ended && said.struck.is_none() && !attack.struck;
-    let shown = if !broken.is_empty() {
+    let quiet = said.ended && said.struck.is_none() && attack.struck_by.is_empty();
+    let mut shown = if !broken.is_empty() {
         shown(layer, Verdict::Broken, refused, broken.join("; "))
     } else if !said.failed.is_empty() {
         shown(layer, Verdict::Error, refused, format!("its control failed: {}", said.failed.join("; ")))
@@ -319,28 +318,44 @@ async fn one(
         shown(layer, Verdict::Error, refused, format!("it did not run to its end: {}", said.trouble))
     } else if refused == 0 && said.struck.is_none() {
         shown(layer, Verdict::Error, refused, "it tried nothing".to_owned())
+    } else if attack.control == Some(Control::Inner) && said.controls == 0 {
+        shown(layer, Verdict::Error, refused, "its control said nothing".to_owned())
     } else {
-        let detail = said.struck.map(|by| format!("ended: {by}")).unwrap_or_default();
-        shown(layer, if around { Verdict::Held } else { Verdict::HeldAround }, refused, detail)
+        let around = without.as_ref().and_then(|without| without.around(attack.wants.as_deref()));
+        let (by_others, why) = match (around, corpus.answers(layer)) {
+            (Some(why), _) => (true, why),
+            (None, Some(theirs)) => said.by_others(layer, theirs),
+            (None, None) => (false, String::new()),
+        };
+        let struck = said.struck.map(|by| format!("ended: {by}"));
+        let detail = [struck, Some(why)].into_iter().flatten().filter(|words| !words.is_empty());
+        let verdict = if by_others { Verdict::HeldAround } else { Verdict::Held };
+        shown(layer, verdict, refused, detail.collect::<Vec<_>>().join("; "))
     };
+    shown.control = control;
+    shown.unshown = without.map(|w| w.unshown(&tries(&said.held, &facts))).unwrap_or_default();
     Ok((shown, quiet))
 }
 
-/// What an attack is told: where everything is that it is after.
-fn facts(host: &Host, tier: &str, (run, neighbour): (&Run, &Run), outside: &Outside) -> Value {
-    let mut facts = outside.facts();
-    facts["where"] = tier.into();
-    facts["host"] = rustix::system::uname().nodename().to_string_lossy().into();
-    for (name, pids) in [
-        ("pids", vec![std::process::id(), host.forker_id()]),
-        ("neighbours", outside::below(host.forker_id())),
-    ] {
-        facts[format!("{name}_began")] = pids.iter().map(|pid| outside::began(*pid)).collect();
-        facts[name] = json!(pids);
-    }
-    facts["run"] = json!(run.dir());
-    facts["neighbour"] = json!(neighbour.dir());
-    facts
+/// What is wrong with a call behind an attack, in the same sandbox: it must go on as if nothing had been.
+async fn trouble_after(
+    run: &Run,
+    next: &str,
+    facts: &Value,
+    attack: &Attack,
+) -> Result<Option<String>, RunError> {
+    let said = match execute(run, next, facts, (attack, false), &Directly).await? {
+        Ok(said) => said,
+        Err(why) => return Ok(Some(why)),
+    };
+    let well = said.ended && said.struck.is_none() && said.controls > 0;
+    Ok(if !said.failed.is_empty() {
+        Some(format!("the next call found it broken: {}", said.failed.join("; ")))
+    } else if !well {
+        Some(format!("the next call did not end well: {}", said.trouble))
+    } else {
+        None
+    })
 }
 
 /// What a program printed, or why it was not started.
@@ -348,14 +363,14 @@ async fn execute(
     run: &Run,
     program: &str,
     facts: &Value,
-    attack: &Attack,
+    (attack, terminal): (&Attack, bool),
     player: &impl Player,
 ) -> Result<Result<Said, String>, RunError> {
     let program = corpus::program(program);
     let argv = ["python3", "-I", "-S", "-c", &program, &facts.to_string()].map(str::to_owned).to_vec();
     let timeout = attack.seconds.map(Duration::from_secs);
     let (tool, stdin) = ("prove".to_owned(), Vec::new());
-    let call = ProgramCall { tool, argv, cwd: None, stdin, terminal: false, timeout };
+    let call = ProgramCall { tool, argv, cwd: None, stdin, terminal, timeout };
     let done = match player.play(run, &attack.id, call).await? {
         Played::Done(done) => *done,
         Played::Refused(why) => return Ok(Err(why)),
@@ -363,13 +378,13 @@ async fn execute(
     let mut said = Said::of(&done.stdout);
     let by = done.outcome.stopped_by;
     said.ended = done.outcome.ended == Ended::Exit(0) && by == StoppedBy::Exit;
-    // A bomb may take its whole sandbox along; the host is what must stand.
-    if attack.struck && !matches!(by, StoppedBy::Exit | StoppedBy::Cancelled) {
+    // A bomb that ran out of time, or whose sandbox was lost, has shown nothing of the bound that it is for.
+    if attack.struck_by.contains(&by) {
         said.ended = true;
         said.struck = Some(by.to_string());
     }
     let last = done.stderr.lines().last().unwrap_or_default();
-    said.trouble = format!("{by}, {:?}, {last}", done.outcome.ended);
+    said.trouble = format!("{by}{}, {:?}, {last}", attack.not_struck(by), done.outcome.ended);
     Ok(Ok(said))
 }
 
@@ -380,6 +395,7 @@ struct Said {
     broken: Vec<String>,
     failed: Vec<String>,
     controls: usize,
+    untried: Option<String>,
     ended: bool,
     struck: Option<String>,
     trouble: String,
@@ -394,11 +410,50 @@ impl Said {
                 Some(("broken", what)) => said.broken.push(what.to_owned()),
                 Some(("failed", what)) => said.failed.push(what.to_owned()),
                 Some(("control", _)) => said.controls += 1,
+                Some(("untried", why)) => said.untried = Some(why.to_owned()),
                 _ => {}
             }
         }
         said
     }
+
+    /// The names of the errors that tries were answered with.
+    fn answers(&self) -> BTreeSet<&str> {
+        self.held.iter().filter_map(|line| answer(line)).collect()
+    }
+
+    /// Whether something else than its layer stopped all that was answered at all, and words for what it stopped.
+    fn by_others(&self, layer: &str, theirs: &BTreeSet<String>) -> (bool, String) {
+        let answers: Vec<&str> = self.held.iter().filter_map(|line| answer(line)).collect();
+        let others: Vec<&str> = answers.iter().copied().filter(|name| !theirs.contains(*name)).collect();
+        if others.is_empty() {
+            return (false, String::new());
+        }
+        let names: Vec<&str> = others.iter().copied().collect::<BTreeSet<_>>().into_iter().collect();
+        let (some, of) = (others.len(), answers.len());
+        (some == of, format!("{some} of {of} stopped by something else than {layer}: {}", names.join(", ")))
+    }
+}
+
+/// The names of tries; the number of a process that stands in one is left out, for it is another each time.
+fn tries(lines: &[String], facts: &Value) -> BTreeSet<String> {
+    let numbers: BTreeSet<String> = ["pids", "neighbours"]
+        .iter()
+        .flat_map(|key| facts[*key].as_array().into_iter().flatten())
+        .map(Value::to_string)
+        .collect();
+    let name = |line: &String| {
+        let words = line.split(' ').next().unwrap_or_default().split('_');
+        words.map(|word| if numbers.contains(word) { "N" } else { word }).collect::<Vec<_>>().join("_")
+    };
+    lines.iter().map(name).collect()
+}
+
+/// The name of an error behind the name of a try.
+fn answer(line: &str) -> Option<&str> {
+    let name = line.split(' ').nth(1)?;
+    let error = |c: char| c.is_ascii_uppercase() || c.is_ascii_digit();
+    (name.len() > 2 && name.starts_with('E') && name.chars().all(error)).then_some(name)
 }
 
 /// When the sandboxes of these runs are gone: no process of theirs, no private folder, and a record that is whole.
@@ -408,6 +463,8 @@ pub fn afterwards(host: &Host, tier: Tier, store: &Path, ids: &[String], secret:
         invariant: invariant.to_owned(),
         layer: layer.to_owned(),
         verdict: if bad.is_empty() { Verdict::Held } else { Verdict::Broken },
+        control: String::new(),
+        unshown: Vec::new(),
         refused: 0,
         detail: bad.join("; "),
         duration_ms: 0,
@@ -441,4 +498,21 @@ pub fn afterwards(host: &Host, tier: Tier, store: &Path, ids: &[String], secret:
         shown("no-secret-came-out", "nothing_outside", "collect", came_out(store, secret)),
         shown("the-record-is-whole", "record_is_true", "executor", records),
     ]
+}
+
+/// That whatever was connected to had been let, and written down.
+fn told_before(store: &Path, ids: &[String], dialled: u64) -> Shown {
+    let let_out = let_out(store, ids);
+    let bad = dialled > let_out;
+    Shown {
+        id: "what-passed-is-recorded".to_owned(),
+        invariant: "record_is_true".to_owned(),
+        layer: "egress".to_owned(),
+        verdict: if bad { Verdict::Broken } else { Verdict::Held },
+        control: String::new(),
+        unshown: Vec::new(),
+        refused: 0,
+        detail: if bad { format!("{dialled} connections, {let_out} in the records") } else { String::new() },
+        duration_ms: 0,
+    }
 }

@@ -9,14 +9,13 @@ use std::time::Instant;
 use policy::{Grant, StopReason, StoppedBy, Tier};
 use sandbox::{Cancel, Ended, Host, Report, SandboxError};
 
+#[cfg(feature = "wasm")]
+use super::corpus::MODULES;
 use super::corpus::{Attack, Corpus};
 use super::outside::Outside;
+use super::way;
 use super::{Proof, Said, Shown, Verdict, afterwards, ended, millis, shown_of, small};
 use crate::{Code, ModuleUse, Run, RunError};
-
-/// What every module stands on.
-#[cfg(feature = "wasm")]
-const PRELUDE: &str = include_str!("attacks/prelude.wat");
 
 /// As [`super::prove`], for the tier `wasm`.
 pub(super) async fn prove(
@@ -30,7 +29,9 @@ pub(super) async fn prove(
     let mut grant = small(Tier::Wasm);
     // So that an endless loop ends by its fuel and soon.
     grant.limits.cpu = std::time::Duration::from_secs(2);
-    let mut place = Place { host, grant, folder, ids: Vec::new(), report: None };
+    let network = way::destinations(outside.port())?;
+    let granted = Grant { network, ..grant.clone() };
+    let mut place = Place { host, grant, granted, folder, ids: Vec::new(), report: None };
     let mut attacks = Vec::new();
     for attack in corpus.attacks() {
         told(&attack.id);
@@ -42,6 +43,9 @@ pub(super) async fn prove(
                 shown_of(attack, "", Verdict::NotHere, 0, why)
             }
         };
+        if attack.module.is_some() {
+            shown.control = "inside".to_owned();
+        }
         shown.duration_ms = millis(begun);
         attacks.push(shown);
     }
@@ -60,6 +64,8 @@ pub(super) async fn prove(
 struct Place<'a> {
     host: &'a Host,
     grant: Grant,
+    /// The same with a way out, which this tier has not.
+    granted: Grant,
     folder: &'a Path,
     ids: Vec<String>,
     report: Option<Report>,
@@ -79,7 +85,7 @@ impl Place<'_> {
         std::fs::write(&file, bytes).map_err(RunError::io("write", &file))?;
         outside.forget();
         let code = Code::Host(file.clone());
-        let run = self.open(&code).await;
+        let run = self.open(&code, attack.granted).await;
         std::fs::remove_file(&file).map_err(RunError::io("remove", &file))?;
         let run = run?;
         self.ids.push(run.id().to_owned());
@@ -98,19 +104,19 @@ impl Place<'_> {
         let said = Said::of(&done.stdout);
         let by = done.outcome.stopped_by;
         let own_end = done.outcome.ended == Ended::Exit(0) && by == StoppedBy::Exit;
-        let struck = attack.struck && !matches!(by, StoppedBy::Exit | StoppedBy::Cancelled);
+        let struck = attack.struck_by.contains(&by);
         let broken = [said.broken.clone(), outside.seen()].concat();
         let refused = said.held.len();
         Ok(if !broken.is_empty() {
             shown_of(attack, layer, Verdict::Broken, refused, broken.join("; "))
         } else if !said.failed.is_empty() || said.controls == 0 {
             shown_of(attack, layer, Verdict::Error, refused, "its control failed".to_owned())
-        } else if attack.struck && !struck {
+        } else if !attack.struck_by.is_empty() && own_end {
             // What must be ended by a bound and was not has got what it wanted.
             shown_of(attack, layer, Verdict::Broken, refused, "no bound struck".to_owned())
         } else if !own_end && !struck {
             let last = done.stderr.lines().last().unwrap_or_default();
-            let why = format!("it did not run to its end: {by}, {last}");
+            let why = format!("it did not run to its end: {by}{}, {last}", attack.not_struck(by));
             shown_of(attack, layer, Verdict::Error, refused, why)
         } else if refused == 0 && !struck {
             shown_of(attack, layer, Verdict::Error, refused, "it tried nothing".to_owned())
@@ -120,8 +126,9 @@ impl Place<'_> {
         })
     }
 
-    async fn open(&self, code: &Code) -> Result<Run, RunError> {
-        super::open(self.host, &self.grant, &self.folder.join("runs-wasm"), Some(code)).await
+    async fn open(&self, code: &Code, granted: bool) -> Result<Run, RunError> {
+        let grant = if granted { &self.granted } else { &self.grant };
+        super::open(self.host, grant, &self.folder.join("runs-wasm"), Some(code)).await
     }
 }
 
@@ -138,7 +145,7 @@ fn binary(attack: &Attack, body: &str) -> Result<Vec<u8>, String> {
     };
     let functions = attack.functions.as_deref().unwrap_or_default();
     let text =
-        format!("(module {PRELUDE} {functions} (func (export \"_start\") {locals} (call $facts) {rest}))");
+        format!("(module {MODULES} {functions} (func (export \"_start\") {locals} (call $facts) {rest}))");
     wat::parse_str(&text).map_err(|e| format!("its text cannot be read: {e}"))
 }
 

@@ -75,6 +75,11 @@ impl Outside {
         Ok(outside)
     }
 
+    /// The port of the TCP listener.
+    pub(super) fn port(&self) -> u16 {
+        self.tcp.local_addr().map_or(0, |address| address.port())
+    }
+
     /// Where everything is.
     pub fn facts(&self) -> Value {
         let port = |a: std::io::Result<std::net::SocketAddr>| a.map_or(0, |a| a.port());
@@ -84,7 +89,7 @@ impl Outside {
             "socket": self.folder.join("socket"),
             "datagrams": self.folder.join("datagrams"),
             "abstract": self.abstract_name,
-            "tcp": port(self.tcp.local_addr()),
+            "tcp": self.port(),
             "udp": port(self.udp.local_addr()),
         })
     }

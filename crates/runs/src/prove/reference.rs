@@ -30,12 +30,19 @@ const LETS: &[(&str, &str)] = &[
     ("netlink", "no filter: every kind of netlink"),
     ("io-uring", "no filter"),
     ("userfaultfd", "no filter"),
+    ("perf", "no filter: counters of its own part"),
     ("keyrings", "no filter: keys are shared by all that have the user's id outside"),
     (
         "nested-namespaces",
         "unless it is told so (`--disable-userns`): a namespace in which the guest is root",
     ),
     ("secrets-of-init", "its first process has the guest's id, and may be read"),
+    (
+        "changes-by-descriptor",
+        "the host's own nodes below `/dev` can be changed: the times of `/dev/null` are",
+    ),
+    ("words-in-a-terminal", "no filter: words into a terminal of its own"),
+    ("slow-down-others", "no filter: its first process has the guest's id, and is slowed down"),
     ("crash-dumps", "no limits: a crash makes the host start what it starts for one"),
     ("i386-entry", "no filter: the 32-bit entry of every call"),
 ];
@@ -60,9 +67,17 @@ enum Answer {
     Error(String),
 }
 
-/// A program of the corpus in a bubblewrap that unshares, drops and hides what the tier `namespace` does.
-fn in_bubblewrap(workspace: &Path, program: &str, facts: &Value, longest: Duration) -> (String, bool) {
+/// A program of the corpus in a bubblewrap that unshares, drops and hides what the tier `namespace` does, but for what
+/// `less` takes back.
+fn in_bubblewrap(
+    workspace: &Path,
+    less: &[&str],
+    program: &str,
+    facts: &Value,
+    longest: Duration,
+) -> (String, bool) {
     let mut command = testkit::bubblewrap(workspace, rustix::process::geteuid().is_root());
+    command.args(less);
     command.args(["/usr/bin/python3", "-c", &corpus::program(program), &facts.to_string()]);
     let mut child =
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -84,7 +99,7 @@ fn in_bubblewrap(workspace: &Path, program: &str, facts: &Value, longest: Durati
     (said, status.is_some_and(|s| s.success()))
 }
 
-fn attacked(attack: &Attack, folder: &Path, around: &Outside) -> Answer {
+fn attacked(attack: &Attack, less: &[&str], folder: &Path, around: &Outside) -> Answer {
     let workspaces = ["one", "two"].map(|name| folder.join(name));
     for workspace in &workspaces {
         std::fs::create_dir_all(workspace).unwrap();
@@ -99,12 +114,13 @@ fn attacked(attack: &Attack, folder: &Path, around: &Outside) -> Answer {
     facts["neighbours_began"] = json!([]);
     facts["run"] = json!(folder);
     facts["neighbour"] = json!(workspaces[1]);
+    facts["way"] = json!({ "open": false, "proxy": 61080, "name": "open.oubliette.invalid", "port": 47080, "zone": "inside.oubliette.invalid", "own": [] });
     let longest = Duration::from_secs(attack.seconds.unwrap_or(30));
     around.forget();
     if let Some(plant) = &attack.plant {
-        in_bubblewrap(&workspaces[1], plant, &facts, longest);
+        in_bubblewrap(&workspaces[1], less, plant, &facts, longest);
     }
-    let (text, ended) = in_bubblewrap(&workspaces[0], &attack.program, &facts, longest);
+    let (text, ended) = in_bubblewrap(&workspaces[0], less, &attack.program, &facts, longest);
     let said = Said::of(&text);
     let mut broken = said.broken;
     broken.extend(around.seen());
@@ -115,6 +131,25 @@ fn attacked(attack: &Attack, folder: &Path, around: &Outside) -> Answer {
     } else {
         Answer::Held
     }
+}
+
+/// R55: the same walls but one, and the same attack. With the network's namespace alone taken back it reaches the host;
+/// what the filter alone stops is every line of [`LETS`] that says so.
+#[test]
+fn r55_what_one_layer_alone_stops_gets_through_without_it() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o711)).unwrap();
+    let corpus = Corpus::shipped().unwrap();
+    let attack = corpus.attacks().iter().find(|a| a.id == "listeners-of-the-host").unwrap();
+    let outside = Outside::new(&folder.path().join("canary")).unwrap();
+    assert_eq!(attacked(attack, &[], &folder.path().join("all"), &outside), Answer::Held);
+    let less = attacked(attack, &["--share-net"], &folder.path().join("less"), &outside);
+    let Answer::Lets(what) = less else { panic!("nothing of the host was reached: {less:?}") };
+    // By its own word, and as the listeners saw it.
+    for seen in ["tcp", "abstract", "something came to the tcp", "something came to the udp"] {
+        assert!(what.contains(seen), "{what}");
+    }
+    assert!(LETS.iter().filter(|(_, why)| why.starts_with("no filter")).count() >= 6);
 }
 
 #[test]
@@ -131,14 +166,17 @@ fn bubblewrap_holds_what_is_expected_of_it_and_nothing_less() {
     let asked = corpus.attacks().iter().filter(|a| a.layers.contains_key("namespace"));
     for (n, attack) in asked.enumerate() {
         let lets = LETS.iter().find(|(id, _)| *id == attack.id);
-        if let Some((id, why)) = NOT_TRIED.iter().find(|(id, _)| *id == attack.id) {
-            table.push_str(&format!("{id:<28} not tried: {why}\n"));
+        let listed = NOT_TRIED.iter().find(|(id, _)| *id == attack.id).map(|(_, why)| *why);
+        let nothing_to_grant = attack.granted.then_some("it has no way out that could be granted");
+        let no_terminal = attack.terminal.then_some("it hands out no terminal");
+        if let Some(why) = listed.or(nothing_to_grant).or(no_terminal) {
+            table.push_str(&format!("{:<28} not tried: {why}\n", attack.id));
             continue;
         }
         let here = folder.path().join(n.to_string());
         std::fs::create_dir(&here).unwrap();
         let outside = Outside::new(&here.join("canary")).unwrap();
-        let answer = attacked(attack, &here, &outside);
+        let answer = attacked(attack, &[], &here, &outside);
         table.push_str(&format!("{:<28} {answer:?}\n", attack.id));
         match (&answer, lets) {
             (Answer::Held, None) | (Answer::Lets(_), Some(_)) => {}

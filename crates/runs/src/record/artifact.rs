@@ -18,9 +18,12 @@ const FOLDER: &str = "artifacts";
 /// Files being written must not share a name.
 static HALVES: AtomicU64 = AtomicU64::new(0);
 
-pub(super) fn create_folder(dir: &Path) -> Result<(), RunError> {
-    let path = dir.join(FOLDER);
-    DirBuilder::new().mode(0o700).create(&path).map_err(RunError::io("create", &path))
+/// Most runs keep nothing: it comes with the first artifact.
+fn create_folder(path: &Path) -> Result<(), RunError> {
+    match DirBuilder::new().mode(0o700).create(path) {
+        Err(e) if e.kind() != io::ErrorKind::AlreadyExists => Err(RunError::io("create", path)(e)),
+        Ok(()) | Err(_) => Ok(()),
+    }
 }
 
 /// Takes away what was being written when its run was interrupted.
@@ -94,6 +97,7 @@ pub(super) fn keep(dir: &Path, bytes: &[u8], most: u64) -> Result<String, RunErr
     let id = sha256(&bytes);
     let name = format!("{FOLDER}/{id}");
     if !dir.join(&name).exists() {
+        create_folder(&dir.join(FOLDER))?;
         put(dir, &name, &bytes)?;
     }
     Ok(id)
@@ -145,14 +149,12 @@ impl Spool {
         }
         let file = match &mut self.file {
             Some(file) => file,
-            none => none.insert(
-                OpenOptions::new()
-                    .write(true)
-                    .create_new(true)
-                    .mode(0o600)
-                    .open(&self.path)
-                    .map_err(RunError::io("create", &self.path))?,
-            ),
+            none => {
+                create_folder(&self.folder)?;
+                let mut options = OpenOptions::new();
+                let made = options.write(true).create_new(true).mode(0o600).open(&self.path);
+                none.insert(made.map_err(RunError::io("create", &self.path))?)
+            }
         };
         file.write_all(front).map_err(RunError::io("write", &self.path))?;
         self.sum.update(front);
@@ -162,6 +164,7 @@ impl Spool {
 
     /// Makes it an artifact: its hash, and how many bytes it holds when it is not the whole text.
     pub(crate) fn keep(mut self) -> Result<(String, Option<u64>), RunError> {
+        create_folder(&self.folder)?;
         let saved = match self.file.take() {
             // What a line will name must not be lost where the line is kept.
             Some(file) => file.sync_data(),

@@ -73,10 +73,7 @@ fn again(dir: &Path, id: &RunId, run: &Folder) -> Result<Record, RunError> {
         Err(e) if e.kind() != ErrorKind::NotFound => return Err(RunError::io("remove", &lines)(e)),
         Ok(()) | Err(_) => {}
     }
-    if run.folder(Path::new("artifacts")).is_err() {
-        artifact::create_folder(dir)?;
-    }
-    Record::begin_in(Prepared::beside(dir)?, id, Mask::new([]), u64::MAX, Value::Object(meta), None)
+    Record::begin_in(Prepared::new(dir)?, id, Mask::new([]), u64::MAX, Value::Object(meta), None)
 }
 
 /// What whole lines say.

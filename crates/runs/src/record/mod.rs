@@ -26,7 +26,7 @@ pub(crate) use artifact::{Spool, remove_halves};
 pub(crate) use chain::Depth;
 pub use chain::{Checked, Finding, Standing};
 pub(crate) use interrupted::{Known, end as end_interrupted};
-pub(crate) use read::{events, json};
+pub(crate) use read::{events, events_within, json};
 use write::Writer;
 
 use crate::call::Watch;
@@ -58,12 +58,6 @@ impl Prepared {
     /// # Errors
     /// [`RunError::Io`]; a record that is already there is never written over.
     pub(crate) fn new(dir: &Path) -> Result<Prepared, RunError> {
-        artifact::create_folder(dir)?;
-        Prepared::beside(dir)
-    }
-
-    /// The same where the folder of the artifacts is there already.
-    fn beside(dir: &Path) -> Result<Prepared, RunError> {
         let (give, take) = mpsc::channel::<File>();
         let folder = File::open(dir).map_err(RunError::io("open", dir))?;
         // The file, and then its name.

@@ -27,6 +27,8 @@ pub(super) struct Writer {
     lines: u64,
     head: String,
     broken: bool,
+    /// The last line is there.
+    ended: bool,
 }
 
 impl Writer {
@@ -38,7 +40,7 @@ impl Writer {
             .mode(0o600)
             .open(&path)
             .map_err(RunError::io("create", &path))?;
-        Ok(Writer { file, path, lines: 0, head: NOTHING_BEFORE.to_owned(), broken: false })
+        Ok(Writer { file, path, lines: 0, head: NOTHING_BEFORE.to_owned(), broken: false, ended: false })
     }
 
     /// Goes on behind the last whole line of a record that its run left unfinished; half a line behind it is taken
@@ -51,11 +53,17 @@ impl Writer {
             Ok(file)
         };
         let file = open().map_err(RunError::io("reopen", &path))?;
-        Ok(Writer { file, path, lines, head, broken: false })
+        Ok(Writer { file, path, lines, head, broken: false, ended: false })
     }
 
     pub(super) fn append(&mut self, event: &Value) -> Result<(), RunError> {
+        if self.ended {
+            // Whoever comes late is told so: a line behind the last one would break the record.
+            let late = io::Error::other("its last line is written");
+            return Err(RunError::io("append to", &self.path)(late));
+        }
         let written = self.write(event);
+        self.ended = written.is_ok() && event["type"] == "run_end";
         if written.is_err() {
             self.broken = true;
         }

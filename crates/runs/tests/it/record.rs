@@ -97,6 +97,17 @@ impl Written {
     }
 }
 
+/// Whoever is late, a connection that is still closing for one, cannot break what is complete.
+#[test]
+fn nothing_is_written_behind_the_last_line() {
+    let w = Written::whole();
+    let late =
+        Event::RunStart { run_id: w.id.to_string(), meta_sha256: String::new(), manifest_artifact: None };
+    let refused = w.record.append(&late).unwrap_err();
+    assert!(refused.to_string().contains("append to"), "{refused}");
+    assert_eq!(w.verify().standing, Standing::Whole, "{:?}", w.verify().findings);
+}
+
 #[test]
 fn every_line_carries_version_number_time_and_the_hash_before() {
     let w = Written::whole();

@@ -1,5 +1,6 @@
 //! The helper of this crate's own tests: forker and init, as in the shipped program; and with `try` the smallest
-//! executor there can be, which tests start where something was taken away from it, with `get` a client inside.
+//! executor there can be, which tests start where something was taken away from it, with `get` and `connect`
+//! a client inside, with `read` what a file holds.
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -19,6 +20,19 @@ fn main() -> ExitCode {
             Err(e) => {
                 writeln!(std::io::stderr(), "{e}").ok();
                 ExitCode::FAILURE
+            }
+        },
+        Some((word, [path])) if word == "read" => match std::fs::read(path) {
+            Ok(bytes) => {
+                std::io::stdout().write_all(&bytes).map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS)
+            }
+            Err(_) => ExitCode::FAILURE,
+        },
+        Some((word, [path])) if word == "connect" => match std::os::unix::net::UnixStream::connect(path) {
+            Ok(_) => ExitCode::SUCCESS,
+            // That it is there, and answers nobody, is another thing than that it is not there.
+            Err(e) => {
+                ExitCode::from(e.raw_os_error().and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX))
             }
         },
         Some((word, [host, port])) if word == "get" => match get(host, port) {

@@ -13,7 +13,10 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::task::{AbortHandle, JoinSet};
 
 use super::stream::break_off;
-use super::{ASKERS, Asked, DATAGRAM, Doors, GuestStream, Knock, Knocks, Layout, Names, Role, STREAMS};
+use super::{
+    ASKERS, Asked, DATAGRAM, Doors, GuestStream, Knock, Knocks, Layout, MISSED, Missed, Missing, Names, Role,
+    STREAMS,
+};
 
 /// How long a connection to the resolver may say nothing.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -34,17 +37,20 @@ struct House {
     names: Arc<Mutex<Names>>,
     places: Arc<Semaphore>,
     knocks: mpsc::Sender<Knock>,
+    missed: mpsc::Sender<Missed>,
 }
 
 impl Accepting {
     /// Begins, with sockets in the order of the layout.
-    pub(crate) fn new(layout: &Layout, sockets: Vec<OwnedFd>) -> io::Result<(Accepting, Knocks)> {
+    pub(crate) fn new(layout: &Layout, sockets: Vec<OwnedFd>) -> io::Result<(Accepting, Knocks, Missing)> {
         let (knocks, arriving) = mpsc::channel(STREAMS);
+        let (missed, missing) = mpsc::channel(MISSED);
         let house = House {
             doors: Arc::new(layout.doors.clone()),
             names: Arc::new(Mutex::new(Names::of(layout))),
             places: Arc::new(Semaphore::new(STREAMS)),
             knocks,
+            missed,
         };
         let mut tasks = JoinSet::new();
         for (fd, socket) in sockets.into_iter().zip(&layout.sockets) {
@@ -56,7 +62,7 @@ impl Accepting {
                 Role::Named => drop(tasks.spawn(house.serve(listener(fd)?, Some(socket.at)))),
             }
         }
-        Ok((Accepting(tasks), arriving))
+        Ok((Accepting(tasks), arriving, missing))
     }
 }
 
@@ -67,6 +73,19 @@ fn listener(fd: OwnedFd) -> io::Result<TcpListener> {
 impl House {
     fn names(&self) -> MutexGuard<'_, Names> {
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The answer to a question. What it came to is told before whoever asked has it, and may be gone.
+    fn answer(&self, question: &[u8]) -> Option<Vec<u8>> {
+        let (answer, missed) = {
+            let mut names = self.names();
+            (names.answer(question), names.missed())
+        };
+        for missed in missed {
+            // Lost only where nobody wants to hear of it.
+            self.missed.try_send(missed).ok();
+        }
+        answer
     }
 
     /// Takes connections as long as there is room for them and somebody wants them; the others wait in the kernel.
@@ -106,7 +125,7 @@ impl House {
             pace.wait().await;
             match socket.recv_from(&mut question).await {
                 Ok((n, from)) => {
-                    let answer = self.names().answer(&question[..n]);
+                    let answer = self.answer(&question[..n]);
                     if let Some(answer) = answer {
                         // One that cannot be sent now is lost, as datagrams are.
                         socket.try_send_to(&answer, from).ok();
@@ -153,7 +172,7 @@ impl House {
                 }
             });
             let question = question.await??;
-            let answer = self.names().answer(&question).ok_or(io::ErrorKind::InvalidData)?;
+            let answer = self.answer(&question).ok_or(io::ErrorKind::InvalidData)?;
             let length = u16::try_from(answer.len()).map_err(io::Error::other)?;
             let told = [&length.to_be_bytes()[..], &answer].concat();
             tokio::time::timeout(PATIENCE, socket.write_all(&told)).await??;

@@ -8,7 +8,8 @@
 //!        │ ◀─ Close ──────────────── both ways ───▶ │   once each; a direction that was not finished is broken off
 //! ```
 //!
-//! A number is free again when both have closed, so that nothing can be sent to a stream of before. Nothing here
+//! Beside these there is `Missed`, what the guest's resolver had no address for: of no stream, and only so often
+//! (`missed.rs`). A number is free again when both have closed, so that nothing can be sent to a stream of before. Nothing here
 //! waits for the guest, and what a stream may hold is bounded on both ways: what comes by its window, what goes by
 //! one piece at a time. Whoever sends what it may not is not our init any more, and loses its sandbox.
 
@@ -20,7 +21,9 @@ use std::task::{Context, Poll, Waker};
 use tokio::io::ReadBuf;
 use tokio::sync::{Notify, mpsc};
 
-use super::{Asked, Doors, GuestStream, Held, Knock, Knocks, STREAMS, Window, is_name};
+use super::{
+    Asked, Doors, GuestStream, Held, Knock, Knocks, MISSED, Missed, Misses, Missing, STREAMS, Window, is_name,
+};
 use crate::wire::{Frame, HEAD, Kind, PIECE, head};
 
 /// All streams of a sandbox.
@@ -40,6 +43,8 @@ struct State {
     /// What all may have under way towards here.
     under_way: usize,
     knocks: mpsc::Sender<Knock>,
+    misses: Misses,
+    missed: mpsc::Sender<Missed>,
     lost: bool,
 }
 
@@ -99,11 +104,19 @@ pub(super) struct Line {
 pub(crate) struct Writer(Arc<Exchange>);
 
 impl Exchange {
-    pub(crate) fn new(doors: Doors) -> (Arc<Exchange>, Knocks) {
+    pub(crate) fn new(doors: Doors) -> (Arc<Exchange>, Knocks, Missing) {
         let (knocks, arriving) = mpsc::channel(STREAMS);
-        let state =
-            State { streams: HashMap::new(), queue: VecDeque::new(), under_way: 0, knocks, lost: false };
-        (Arc::new(Exchange { doors, state: Mutex::new(state), sending: Notify::new() }), arriving)
+        let (missed, missing) = mpsc::channel(MISSED);
+        let state = State {
+            streams: HashMap::new(),
+            queue: VecDeque::new(),
+            under_way: 0,
+            knocks,
+            misses: Misses::default(),
+            missed,
+            lost: false,
+        };
+        (Arc::new(Exchange { doors, state: Mutex::new(state), sending: Notify::new() }), arriving, missing)
     }
 
     /// Takes a frame of the guest's. Never waits.
@@ -111,6 +124,9 @@ impl Exchange {
         let Frame { kind, call: number, payload } = frame;
         if kind == Kind::Knock {
             return self.knock(number, &payload);
+        }
+        if kind == Kind::Missed {
+            return self.missed(number, &payload);
         }
         let mut state = self.lock();
         let State { streams, under_way, .. } = &mut *state;
@@ -155,6 +171,7 @@ impl Exchange {
             | Kind::Credit
             | Kind::Close
             | Kind::Knock
+            | Kind::Missed
             | Kind::Start
             | Kind::Kill
             | Kind::Sweep
@@ -186,6 +203,17 @@ impl Exchange {
         let line = Line { exchange: Arc::clone(self), number };
         // Room is there for as many as may be open. Where nobody wants to hear of it, it is closed by its end here.
         drop(knocks.try_send(Knock { way, stream: GuestStream::line(line) }));
+        Ok(())
+    }
+
+    fn missed(&self, number: u32, payload: &[u8]) -> Result<(), Broken> {
+        let missed = Missed::read(payload).filter(|_| number == 0).ok_or(Broken)?;
+        let mut state = self.lock();
+        if !state.misses.hear(&missed, &self.doors) {
+            return Err(Broken);
+        }
+        // Lost only where nobody wants to hear of it.
+        state.missed.try_send(missed).ok();
         Ok(())
     }
 
@@ -422,6 +450,11 @@ mod tests {
     use crate::wire::Decoder;
 
     fn open() -> (Arc<Exchange>, Knocks) {
+        let (exchange, knocks, _) = told();
+        (exchange, knocks)
+    }
+
+    fn told() -> (Arc<Exchange>, Knocks, Missing) {
         let name = |host: &str, star| Name { host: host.to_owned(), star, port: 443 };
         Exchange::new(Doors { names: vec![name("a.org", false), name("b.org", true)] })
     }
@@ -557,6 +590,55 @@ mod tests {
                 say(&exchange, then, 1, &[1, 0, 0, 0][..if then == Kind::Credit { 4 } else { 0 }]),
                 Err(Broken)
             );
+        }
+    }
+
+    #[test]
+    fn what_a_resolver_had_no_address_for_is_told_and_a_lie_about_it_found_out() {
+        let (exchange, _knocks, mut missing) = told();
+        let unknown = |host: &str| Missed::Unknown { host: host.to_owned() };
+        for missed in [unknown("c.org"), Missed::Odd] {
+            say(&exchange, Kind::Missed, 0, &missed.written()).unwrap();
+            assert_eq!(missing.try_recv(), Ok(missed));
+        }
+        for lie in [
+            unknown("a.org").written(),
+            unknown("x.b.org").written(),
+            unknown("c.org").written(),
+            unknown("sandbox").written(),
+            unknown("1.0.0.127.in-addr.arpa").written(),
+            Missed::Odd.written(),
+            Missed::Full { host: "c.org".to_owned() }.written(),
+            Missed::More { questions: 1 }.written(),
+            b"\0C.org".to_vec(),
+            [&b"\0"[..], &[b'x'; 70_000]].concat(),
+            Vec::new(),
+        ] {
+            assert_eq!(say(&exchange, Kind::Missed, 0, &lie), Err(Broken), "{:?}", &lie[..lie.len().min(20)]);
+        }
+        assert_eq!(say(&exchange, Kind::Missed, 1, &unknown("d.org").written()), Err(Broken));
+        assert!(missing.try_recv().is_err());
+    }
+
+    #[test]
+    fn names_that_a_guest_says_are_bounded_whether_somebody_hears_or_not() {
+        for heard in [true, false] {
+            let (exchange, _knocks, missing) = told();
+            let kept = heard.then_some(missing);
+            let name = |n: u32| Missed::Unknown { host: format!("h{n}.test") }.written();
+            for n in 0..64 {
+                say(&exchange, Kind::Missed, 0, &name(n)).unwrap();
+            }
+            assert_eq!(say(&exchange, Kind::Missed, 0, &name(64)), Err(Broken));
+            let more = |n: u32| Missed::More { questions: 1 << n }.written();
+            for n in 0..=32 {
+                say(&exchange, Kind::Missed, 0, &more(n)).unwrap();
+                assert_eq!(say(&exchange, Kind::Missed, 0, &more(n)), Err(Broken));
+            }
+            for n in 33..64 {
+                assert_eq!(say(&exchange, Kind::Missed, 0, &more(n)), Err(Broken));
+            }
+            assert_eq!(kept.map_or(0, |missing| missing.len()), if heard { MISSED } else { 0 });
         }
     }
 

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! In the namespace tier the sockets are made inside and passed out once, before any guest code runs: the executor
-//! answers and accepts on them itself. A guest on a kernel of its own has them served by init (`init/porter.rs`),
+//! answers and accepts on them itself. What the resolver has no address for is told (`missed.rs`), and judged elsewhere. A guest on a kernel of its own has them served by init (`init/porter.rs`),
 //! which carries bytes over the channel as frames (`exchange.rs`). Without a grant there is none of this.
 //!
 //! What conflicts with a guest's own servers: one that wants `0.0.0.0` or `[::]` with a granted port, or the port of
@@ -19,6 +19,7 @@ mod accept;
 mod exchange;
 mod flow;
 mod layout;
+mod missed;
 mod names;
 mod offered;
 mod pass;
@@ -31,6 +32,8 @@ pub(crate) use accept::Accepting;
 pub(crate) use exchange::{Exchange, Writer};
 pub(crate) use flow::{Held, Window};
 pub(crate) use layout::{Layout, Role, Socket};
+pub use missed::Missed;
+pub(crate) use missed::{ALL as MISSED, Misses};
 pub(crate) use names::Names;
 pub(crate) use offered::{Offered, Way};
 pub(crate) use pass::{listen, send};
@@ -88,6 +91,8 @@ pub struct Knock {
 
 /// Where knocks arrive.
 pub(crate) type Knocks = mpsc::Receiver<Knock>;
+/// Where what the resolver had no address for arrives. It has room for all that can ever be told.
+pub(crate) type Missing = mpsc::Receiver<Missed>;
 
 impl Doors {
     /// Whether nothing is granted.
@@ -98,6 +103,16 @@ impl Doors {
     /// Whether this destination is among them.
     pub(crate) fn grant(&self, host: &str, port: u16) -> bool {
         self.names.iter().any(|name| name.port == port && name.covers(host))
+    }
+
+    /// Whether this host is granted, whatever the port.
+    pub(crate) fn name(&self, host: &str) -> bool {
+        self.names.iter().any(|name| name.covers(host))
+    }
+
+    /// Whether a star stands for this host.
+    pub(crate) fn stars(&self, host: &str) -> bool {
+        self.names.iter().any(|name| name.star && name.covers(host))
     }
 
     /// What tells programs of the proxy. All by plain HTTP: some clients fail at the mere sight of another kind.

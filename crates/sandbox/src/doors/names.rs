@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
 
-use super::{Layout, is_name};
+use super::{Doors, Layout, Missed, Misses, is_name};
 
 const HEAD: usize = 12;
 /// Seconds for which an answer may be kept: names never move.
@@ -38,6 +38,10 @@ pub(crate) struct Names {
     stars: Vec<String>,
     /// Addresses that no name has yet.
     free: Vec<Ipv4Addr>,
+    doors: Doors,
+    misses: Misses,
+    /// What came to nothing, to be told.
+    missed: Vec<Missed>,
 }
 
 impl Names {
@@ -48,6 +52,9 @@ impl Names {
             of: layout.hosts.iter().map(|(host, address)| (*address, host.clone())).collect(),
             stars: stars.collect(),
             free: layout.pool.iter().rev().copied().collect(),
+            doors: layout.doors.clone(),
+            misses: Misses::default(),
+            missed: Vec::new(),
         }
     }
 
@@ -71,7 +78,24 @@ impl Names {
             return Some(reply(head, &[], Code::Malformed, None));
         };
         let (code, address) = self.look_up(&question);
+        self.note(question.host, code);
         Some(reply(head, question.bytes, code, address))
+    }
+
+    /// What came to nothing since this was last asked, as far as it is told: few in all.
+    pub(crate) fn missed(&mut self) -> Vec<Missed> {
+        std::mem::take(&mut self.missed)
+    }
+
+    fn note(&mut self, host: Option<String>, code: Code) {
+        let missed = match (code, host) {
+            (Code::Known | Code::Malformed | Code::NotDone, _) => None,
+            // Also none, where it is an address that is granted as one.
+            (Code::Unknown, Some(host)) => Missed::unknown(&host, &self.doors),
+            (Code::Refused, Some(host)) => Some(Missed::Full { host }),
+            (Code::Unknown | Code::Refused, None) => Some(Missed::Odd),
+        };
+        self.missed.extend(missed.and_then(|missed| self.misses.note(missed)));
     }
 
     fn look_up(&mut self, question: &Question<'_>) -> (Code, Option<Ipv4Addr>) {
@@ -213,6 +237,36 @@ mod tests {
         assert_eq!(ask(&mut names, "first.b.org", 1), (5, None));
         assert_eq!(ask(&mut names, "h7.b.org", 1), (0, Some([127, 65, 0, 7])));
         assert_eq!(names.host(Ipv4Addr::new(127, 65, 0, 7)), Some("h7.b.org"));
+    }
+
+    /// Questions of both families, and again: one word. What is granted is none.
+    #[test]
+    fn what_came_to_nothing_is_told_once() {
+        let mut names = names();
+        for (host, kind) in [("c.org", 1), ("C.org", 28), ("c.org", 1), ("a.org", 28), ("x.b.org", 28)] {
+            ask(&mut names, host, kind);
+        }
+        for own in ["sandbox", "1.0.0.127.in-addr.arpa", "_https._tcp.a.org", "_https._tcp.c.org"] {
+            ask(&mut names, own, 1);
+        }
+        for n in 0..66 {
+            ask(&mut names, &format!("h{n}.b.org"), 1);
+        }
+        ask(&mut names, "a b", 1);
+        ask(&mut names, "", 2);
+        let full = |n| Missed::Full { host: format!("h{n}.b.org") };
+        let told = [Missed::Unknown { host: "c.org".to_owned() }, full(64), full(65), Missed::Odd];
+        assert_eq!(names.missed(), told);
+        assert_eq!(names.missed(), []);
+    }
+
+    #[test]
+    fn an_address_that_is_granted_as_one_has_no_name_and_is_not_refused() {
+        let name = |host: &str| Name { host: host.to_owned(), star: false, port: 80 };
+        let doors = Doors { names: vec![name("192.0.2.7"), name("a.org")] };
+        let mut names = Names::of(&Layout::of(&doors).unwrap().unwrap());
+        assert_eq!(ask(&mut names, "192.0.2.7", 1), (3, None));
+        assert_eq!(names.missed(), []);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use super::{Accepting, Doors, Exchange, Knocks, Layout, PROXY_PORT, pass};
+use super::{Accepting, Doors, Exchange, Knocks, Layout, Missing, PROXY_PORT, pass};
 use crate::launch::Launch;
 use crate::problem::Problem;
 use crate::report::{Layer, LayerState};
@@ -16,7 +16,7 @@ pub(crate) enum Offered {
     /// On sockets that are passed out: our end of where they come, and the guest's.
     Passed { layout: Layout, passage: (OwnedFd, OwnedFd) },
     /// By frames over the channel.
-    Relayed { layout: Layout, exchange: Arc<Exchange>, knocks: Knocks },
+    Relayed { layout: Layout, exchange: Arc<Exchange>, knocks: Knocks, missing: Missing },
 }
 
 /// Where knocks come from, as long as it is held, and arrive.
@@ -25,6 +25,7 @@ pub(crate) struct Way {
     /// None where frames bring them.
     pub(crate) accepting: Option<Accepting>,
     pub(crate) knocks: Knocks,
+    pub(crate) missing: Missing,
 }
 
 impl Offered {
@@ -37,8 +38,8 @@ impl Offered {
             let passage = pass::passage().map_err(|e| Problem::Start(e.to_string()))?;
             return Ok(Offered::Passed { layout, passage });
         }
-        let (exchange, knocks) = Exchange::new(layout.doors.clone());
-        Ok(Offered::Relayed { layout, exchange, knocks })
+        let (exchange, knocks, missing) = Exchange::new(layout.doors.clone());
+        Ok(Offered::Relayed { layout, exchange, knocks, missing })
     }
 
     /// What comes along with the launch.
@@ -64,10 +65,10 @@ impl Offered {
             Offered::Passed { layout, passage: (ours, theirs) } => {
                 drop(theirs);
                 let sockets = pass::receive(&ours, &layout)?;
-                let (accepting, knocks) = Accepting::new(&layout, sockets)?;
-                Ok(Some(Way { accepting: Some(accepting), knocks }))
+                let (accepting, knocks, missing) = Accepting::new(&layout, sockets)?;
+                Ok(Some(Way { accepting: Some(accepting), knocks, missing }))
             }
-            Offered::Relayed { knocks, .. } => Ok(Some(Way { accepting: None, knocks })),
+            Offered::Relayed { knocks, missing, .. } => Ok(Some(Way { accepting: None, knocks, missing })),
         }
     }
 

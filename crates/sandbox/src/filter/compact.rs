@@ -5,9 +5,12 @@
 //! for a call instead of hundreds. The kernel pays for each instruction when a filter is loaded, and goes through
 //! it once for every call number there is.
 
+use std::collections::BTreeMap;
+
+use libc::c_long;
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, sock_filter};
 
-use super::{Rules, arch};
+use super::{Rules, arch, errno};
 
 const LOAD_WORD: u16 = 0x20;
 const JUMP: u16 = 0x05;
@@ -41,7 +44,51 @@ pub(super) fn compile(
     Ok(program)
 }
 
+/// The other way round: everything is allowed but what the rules say, the calls that are `absent`, and all numbers from
+/// `newer` on. Another entry than this processor's own is refused, not fatal.
+pub(super) fn deny(
+    refused: Rules,
+    absent: &[c_long],
+    newer: c_long,
+) -> Result<BpfProgram, seccompiler::Error> {
+    const OTHER_ENTRY: u32 = 0x4000_0000;
+    let [allow, refuse, lack] =
+        [SeccompAction::Allow, errno(libc::EPERM), errno(libc::ENOSYS)].map(u32::from);
+    let mut program: BpfProgram =
+        SeccompFilter::new(Rules::new(), SeccompAction::Allow, errno(libc::EPERM), arch())?.try_into()?;
+    program.pop();
+    for instruction in program.iter_mut().filter(|i| i.code == RETURN) {
+        instruction.k = refuse;
+    }
+    program.push(sock_filter { code: LOAD_WORD, jt: 0, jf: 0, k: 0 });
+    let mut leaves: BTreeMap<u32, Leaf> = leaves(refused, allow, refuse).collect();
+    leaves.extend(absent.iter().filter_map(|nr| Some((u32::try_from(*nr).ok()?, Leaf::Answer(lack)))));
+    let mut ranges = lay(leaves, allow);
+    if let Ok(newer) = u32::try_from(newer) {
+        ranges.retain(|(from, _)| *from < newer);
+        ranges.push((newer, Leaf::Answer(lack)));
+    }
+    // A number that is none, as a tracer leaves it, stays one.
+    ranges.extend([(OTHER_ENTRY, Leaf::Answer(refuse)), (1 << 31, Leaf::Answer(allow))]);
+    program.extend(tree(&ranges));
+    Ok(program)
+}
+
 fn ranges(rules: Rules, otherwise: u32, matched: u32) -> Vec<Range> {
+    lay(leaves(rules, otherwise, matched), otherwise)
+}
+
+/// What is done with single numbers, in their order.
+fn leaves(rules: Rules, otherwise: u32, matched: u32) -> impl Iterator<Item = Range> {
+    // A negative number is none that the kernel knows.
+    let known = rules.into_iter().filter_map(|(nr, rules)| Some((u32::try_from(nr).ok()?, rules)));
+    known.map(move |(nr, rules)| {
+        let asked = !rules.is_empty();
+        (nr, if asked { Leaf::Asks(asks(rules, otherwise, matched)) } else { Leaf::Answer(matched) })
+    })
+}
+
+fn lay(leaves: impl IntoIterator<Item = Range>, otherwise: u32) -> Vec<Range> {
     let mut ranges: Vec<Range> = vec![(0, Leaf::Answer(otherwise))];
     let mut push = |from: u32, leaf: Leaf| {
         // What would begin here has no number of its own.
@@ -50,13 +97,7 @@ fn ranges(rules: Rules, otherwise: u32, matched: u32) -> Vec<Range> {
             ranges.push((from, leaf));
         }
     };
-    // A negative number is none that the kernel knows.
-    for (nr, rules) in rules.into_iter().filter_map(|(nr, rules)| Some((u32::try_from(nr).ok()?, rules))) {
-        let leaf = if rules.is_empty() {
-            Leaf::Answer(matched)
-        } else {
-            Leaf::Asks(asks(rules, otherwise, matched))
-        };
+    for (nr, leaf) in leaves {
         push(nr, leaf);
         push(nr.saturating_add(1), Leaf::Answer(otherwise));
     }
@@ -102,37 +143,38 @@ fn answer(action: u32) -> sock_filter {
     sock_filter { code: RETURN, jt: 0, jf: 0, k: action }
 }
 
+/// What the kernel would answer: the instructions that both compilers use, and no others.
 #[cfg(test)]
-mod tests {
-    use super::super::{confined_rules, errno, table};
-    use super::*;
-    use crate::launch::Held;
-
-    /// What the kernel would answer: the instructions that both compilers use, and no others.
-    fn ask(program: &[sock_filter], arch: u32, nr: u32, args: [u64; 6]) -> u32 {
-        let mut data = [0_u8; 64];
-        data[..4].copy_from_slice(&nr.to_ne_bytes());
-        data[4..8].copy_from_slice(&arch.to_ne_bytes());
-        for (n, arg) in args.iter().enumerate() {
-            data[16 + 8 * n..24 + 8 * n].copy_from_slice(&arg.to_ne_bytes());
-        }
-        let (mut at, mut word) = (0, 0);
-        loop {
-            let i = &program[at];
-            at += 1;
-            let branch = |yes: bool| usize::from(if yes { i.jt } else { i.jf });
-            match i.code {
-                0x20 => word = u32::from_ne_bytes(data[i.k as usize..i.k as usize + 4].try_into().unwrap()),
-                0x54 => word &= i.k,
-                0x05 => at += i.k as usize,
-                0x15 => at += branch(word == i.k),
-                0x25 => at += branch(word > i.k),
-                0x35 => at += branch(word >= i.k),
-                0x06 => return i.k,
-                other => panic!("instruction {other:#x}"),
-            }
+pub(super) fn ask(program: &[sock_filter], arch: u32, nr: u32, args: [u64; 6]) -> u32 {
+    let mut data = [0_u8; 64];
+    data[..4].copy_from_slice(&nr.to_ne_bytes());
+    data[4..8].copy_from_slice(&arch.to_ne_bytes());
+    for (n, arg) in args.iter().enumerate() {
+        data[16 + 8 * n..24 + 8 * n].copy_from_slice(&arg.to_ne_bytes());
+    }
+    let (mut at, mut word) = (0, 0);
+    loop {
+        let i = &program[at];
+        at += 1;
+        let branch = |yes: bool| usize::from(if yes { i.jt } else { i.jf });
+        match i.code {
+            0x20 => word = u32::from_ne_bytes(data[i.k as usize..i.k as usize + 4].try_into().unwrap()),
+            0x54 => word &= i.k,
+            0x05 => at += i.k as usize,
+            0x15 => at += branch(word == i.k),
+            0x25 => at += branch(word > i.k),
+            0x35 => at += branch(word >= i.k),
+            0x06 => return i.k,
+            other => panic!("instruction {other:#x}"),
         }
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{confined_rules, table};
+    use super::*;
+    use crate::launch::Held;
 
     /// Arguments around everything that a rule names.
     fn arguments() -> Vec<[u64; 6]> {

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use policy::StoppedBy;
 use rustix::event::PollFlags;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use rustix::thread::{
     CapabilitySet, CapabilitySets, Gid, Uid, set_capabilities, set_thread_groups, set_thread_res_gid,
     set_thread_res_uid,
@@ -28,7 +29,7 @@ use crate::launch::{Bounds, Place, Walls};
 use crate::sys::{self, Fork};
 use crate::wasm::Struck;
 use crate::wire::{End, Kind};
-use crate::{Ended, Job, Usage, rules};
+use crate::{Ended, Job, Usage, filter, rules};
 
 /// How long output is read on after the first process ended.
 const DRAIN: Duration = Duration::from_millis(200);
@@ -356,6 +357,10 @@ fn supervise(
     [stdout, stderr]: [PipeWriter; 2],
     mut status: UnixStream,
 ) -> ! {
+    // Nothing of a call may do what init does when it was asked.
+    if place.walls == Walls::Shared && filter::without_mark().is_err() {
+        sys::exit_now(70)
+    }
     let me = rustix::process::getpid();
     let reaper = match rustix::process::set_child_subreaper(Some(me)) {
         // An engine without subreapers: init knows, see `Kin`.
@@ -443,6 +448,12 @@ fn become_program(
             Walls::Own => Ok(()),
             // Init looks at processes and ends them; what a call starts may do neither beyond the call.
             Walls::Shared => rules::restrict_guest(place).map_err(io::Error::other),
+        })
+        // A program becomes so when it is started. Init could not see otherwise which of our files is meant.
+        .and_then(|()| match place.walls {
+            _ if matches!(job, Job::Exec { .. }) => Ok(()),
+            Walls::Own => Ok(()),
+            Walls::Shared => Ok(set_dumpable_behavior(DumpableBehavior::Dumpable)?),
         });
     let placed = placed.and_then(|()| match place.guest {
         None => Ok(()),

@@ -4,6 +4,7 @@ use std::ffi::CString;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use super::call::become_guest;
 use super::module;
@@ -16,7 +17,7 @@ use crate::{filter, rules, sys};
 /// engine that a filter can close.
 pub(super) fn measure(place: &Place) -> io::Result<Hello> {
     let mut hello = match place.guest {
-        None => look(place)?,
+        None => Hello { kills: sys::ends_what_it_starts()?, ..look(place)? },
         Some(id) => as_guest(id, place)?,
     };
     if hello.link_xattr == Mend::Broken && filter::without_link_xattrs().is_ok() {
@@ -25,10 +26,11 @@ pub(super) fn measure(place: &Place) -> io::Result<Hello> {
     Ok(hello)
 }
 
-/// Looks from a process that has the guest's id and is gone again.
+/// Looks from a process that has the guest's id, and ends it: how it ended is seen, too.
 fn as_guest(id: u32, place: &Place) -> io::Result<Hello> {
     let (mut read, mut write) = io::pipe()?;
-    if let Fork::Child = sys::fork()? {
+    let ending = sys::Ending::new()?;
+    let Fork::Parent(pid) = sys::fork()? else {
         drop(read);
         let seen = become_guest(id).and_then(|()| look(place));
         let told = seen.and_then(|hello| serde_json::to_vec(&hello).map_err(io::Error::other));
@@ -36,13 +38,14 @@ fn as_guest(id: u32, place: &Place) -> io::Result<Hello> {
             // The log; init says that nothing came.
             writeln!(io::stderr(), "look as the guest: {e}").ok();
         }
-        sys::exit_now(0)
-    }
+        drop(write);
+        ending.wait_for_it()
+    };
     drop(write);
     let mut told = Vec::new();
     read.read_to_end(&mut told)?;
-    while sys::reap(true).is_some() {}
-    serde_json::from_slice(&told).map_err(io::Error::other)
+    let kills = ending.of(pid);
+    Ok(Hello { kills, ..serde_json::from_slice(&told).map_err(io::Error::other)? })
 }
 
 fn look(place: &Place) -> io::Result<Hello> {
@@ -57,23 +60,35 @@ fn look(place: &Place) -> io::Result<Hello> {
     // gVisor's own answer to uname and dmesg; a guest kernel's banner in /proc/version.
     let banner = sys::text("/proc/version").unwrap_or_default();
     let gvisor = is_gvisor(&banner, &version);
-    let link_xattr = if link_xattr_is_broken(place)? { Mend::Broken } else { Mend::Sound };
+    // A fault of that engine alone. Looking makes a file and takes it away, and a file system without a journal is slow
+    // to make others for seconds after that.
+    let link_xattr = if gvisor && link_xattr_is_broken(place)? { Mend::Broken } else { Mend::Sound };
     let status = sys::text("/proc/self/status")?;
     Ok(Hello {
         uid: rustix::process::geteuid().as_raw(),
         gid: rustix::process::getegid().as_raw(),
+        groups: field(&status, "Groups")
+            .map_or(u32::MAX, |all| u32::try_from(all.split_whitespace().count()).unwrap_or(u32::MAX)),
         caps_effective: hex(&status, "CapEff"),
         caps_bounding: hex(&status, "CapBnd"),
         no_new_privs: rustix::thread::no_new_privs()?,
         seccomp: field(&status, "Seccomp").is_some_and(|v| v != "0"),
+        filters: field(&status, "Seccomp_filters").and_then(|n| n.parse().ok()),
+        tmp: [room_on(&place.tmp), room_on(Path::new("/dev/shm"))],
+        disk: room_on(&place.workspace),
+        // Of interest where it is the guest's own.
+        memory: if place.counted { memory_of_kernel() } else { 0 },
+        cores: cores(),
         interfaces: interfaces(),
         kernel: release,
         gvisor,
         // No filter helps: what programs fall back to is refused for the same flag.
         statx: if sys::statx_as_coreutils().is_ok() { Mend::Sound } else { Mend::Broken },
         link_xattr,
-        // Linux has had them for longer than anything else we need.
-        subreaper: !gvisor || subreapers_work()?,
+        // Linux does what it takes; a filter may refuse it.
+        subreaper: if gvisor { subreapers_work()? } else { asks_for_orphans().is_ok() },
+        // Of whoever looks nothing; see above.
+        kills: false,
         landlock: rules::enforced().to_owned(),
         landlock_version: rules::version(),
         core_limit: sys::soft_limit(libc::RLIMIT_CORE),
@@ -103,6 +118,21 @@ fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
 fn hex(status: &str, name: &str) -> u64 {
     // A field that is missing counts as every capability: the report must not flatter.
     field(status, name).and_then(|v| u64::from_str_radix(v, 16).ok()).unwrap_or(u64::MAX)
+}
+
+/// Nothing where that cannot be seen.
+fn room_on(folder: &Path) -> u64 {
+    rustix::fs::statvfs(folder).map_or(0, |room| room.f_blocks.saturating_mul(room.f_frsize))
+}
+
+fn memory_of_kernel() -> u64 {
+    let text = sys::text("/proc/meminfo").unwrap_or_default();
+    let kib = field(&text, "MemTotal").and_then(|v| v.strip_suffix(" kB")?.parse::<u64>().ok());
+    kib.unwrap_or(0) << 10
+}
+
+fn cores() -> u32 {
+    rustix::thread::sched_getaffinity(None).map_or(0, |cpus| cpus.count())
 }
 
 fn interfaces() -> Vec<String> {
@@ -145,6 +175,10 @@ fn link_xattr_is_broken(place: &Place) -> io::Result<bool> {
     Ok(broken)
 }
 
+fn asks_for_orphans() -> rustix::io::Result<()> {
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
+}
+
 /// An old gVisor takes the request and does nothing: only doing it tells. A reaper starts a process that starts
 /// another and ends; whose child is the other then?
 fn subreapers_work() -> io::Result<bool> {
@@ -152,7 +186,7 @@ fn subreapers_work() -> io::Result<bool> {
     if let Fork::Child = sys::fork()? {
         drop(read);
         let me = rustix::process::getpid();
-        let asked = rustix::process::set_child_subreaper(Some(me)).is_ok();
+        let asked = asks_for_orphans().is_ok();
         if let (true, Ok(Fork::Child)) = (asked, sys::fork()) {
             let parent = rustix::process::getpid();
             if let Ok(Fork::Child) = sys::fork() {

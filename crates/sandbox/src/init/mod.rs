@@ -358,7 +358,7 @@ impl Init {
                 let none = || io::Error::other("a frame of a stream where no way is granted");
                 self.porter.as_mut().ok_or_else(none)?.take(frame)
             }
-            Kind::Collect | Kind::Hello | Kind::Stdout | Kind::Stderr | Kind::End => {
+            Kind::Collect | Kind::Hello | Kind::Stdout | Kind::Stderr | Kind::End | Kind::Missed => {
                 Err(io::Error::other("a frame that only a guest sends"))
             }
         }

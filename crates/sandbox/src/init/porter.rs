@@ -141,6 +141,10 @@ impl Porter {
                 _ => self.ask(number),
             }
         }
+        // Before anything else is said: who has heard the answer may end its call with it.
+        for missed in self.names.missed() {
+            self.say(Kind::Missed, 0, &missed.written())?;
+        }
         Ok(())
     }
 
@@ -175,6 +179,7 @@ impl Porter {
                 }
             }
             Kind::Knock
+            | Kind::Missed
             | Kind::Start
             | Kind::Kill
             | Kind::Sweep

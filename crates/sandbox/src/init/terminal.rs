@@ -69,15 +69,32 @@ fn open() -> io::Result<(OwnedFd, OwnedFd)> {
     let flags = rustix::pty::OpenptFlags::RDWR | rustix::pty::OpenptFlags::NOCTTY;
     let host = rustix::pty::openpt(flags)?;
     rustix::pty::unlockpt(&host)?;
-    let name = rustix::pty::ptsname(&host, Vec::new())?;
-    let name: &CStr = &name;
-    let end = rustix::fs::open(name, OFlags::RDWR | OFlags::NOCTTY, Mode::empty())?;
+    let end = open_end(&host, OFlags::empty())?;
     let mut set = rustix::termios::tcgetattr(&end)?;
     set.local_modes.remove(LocalModes::ECHO | LocalModes::ECHONL);
     set.output_modes.remove(OutputModes::ONLCR);
     rustix::termios::tcsetattr(&end, OptionalActions::Now, &set)?;
     rustix::termios::tcsetwinsize(&end, SIZE)?;
     Ok((host, end))
+}
+
+fn open_end(host: &OwnedFd, more: OFlags) -> rustix::io::Result<OwnedFd> {
+    let name = rustix::pty::ptsname(host, Vec::new())?;
+    let name: &CStr = &name;
+    rustix::fs::open(name, OFlags::RDWR | OFlags::NOCTTY | more, Mode::empty())
+}
+
+/// Whether the program has read all that was typed. An end-of-file that it has not read is taken back: gVisor tells of
+/// several only the last, and whoever reads before that waits for ever.
+fn nothing_waits(host: &OwnedFd) -> bool {
+    // Nobody has it open longer than this takes, so that its end is still seen.
+    let Ok(end) = open_end(host, OFlags::NONBLOCK) else { return true };
+    let waits = rustix::io::ioctl_fionread(&end).is_ok_and(|bytes| bytes > 0);
+    if !waits {
+        // No byte is there: this is end-of-file, or nothing.
+        rustix::io::read(&end, &mut [0; 1]).ok();
+    }
+    !waits
 }
 
 /// The character that says so, as this terminal is set.
@@ -150,8 +167,10 @@ impl Between {
             self.left = self.typed.typed(&buffer[..n]);
         } else if self.said.is_none_or(|at| at.elapsed() > AGAIN) {
             // Once for each read that finds nothing; who throws its input away first is told again.
-            self.said = Some(Instant::now());
-            self.left = self.typed.end();
+            let first = self.said.replace(Instant::now()).is_none();
+            if first || nothing_waits(&self.host) {
+                self.left = self.typed.end();
+            }
         }
         Ok(())
     }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 
-use super::{MACHINE_ARG, VSOCK_ARG, Vm, cache, image};
+use super::{MACHINE_ARG, VSOCK_ARG, Vm, cache, image, memory_of_machine};
 use crate::Host;
 use crate::launch::Bounds;
 use crate::problem::Problem;
@@ -91,7 +91,7 @@ pub(super) fn config(vm: &Vm, bounds: &Bounds) -> String {
         "drives": drives,
         "machine-config": {
             "vcpu_count": bounds.cores.clamp(1, 16),
-            "mem_size_mib": (bounds.memory >> 20).max(128),
+            "mem_size_mib": memory_of_machine(bounds) >> 20,
             "smt": false,
         },
         "vsock": { "guest_cid": 3, "uds_path": VSOCK },
@@ -142,7 +142,8 @@ mod tests {
             .map(|d| (d["drive_id"].as_str().unwrap(), d["is_read_only"].as_bool().unwrap()))
             .collect();
         assert_eq!(drives, [("root", true), ("work", false), ("exchange", false)]);
-        assert_eq!(told["machine-config"]["mem_size_mib"], 256);
+        // The guest's 256 MiB, and the machine's own beside them.
+        assert_eq!(told["machine-config"]["mem_size_mib"], 256 + 192);
         // No path of the host is in it.
         assert!(!config(&vm, &bounds).contains("\"/r\""));
         assert_eq!(vm.engine(), "Firecracker 1.15.1 kvm, Linux 6.1");

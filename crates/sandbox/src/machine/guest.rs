@@ -2,7 +2,7 @@
 //! namespace tier, and writes out the workspace when that has ended on request.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufWriter, Read, Write};
+use std::io::{self, BufWriter, Read, Seek, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -204,14 +204,20 @@ fn drive(wanted: Drive) -> Option<PathBuf> {
     })
 }
 
+/// What is handed in, and is then there no more: who comes by that file later finds no secret in it. The mark stays, by
+/// which the drive is known; results are written over it.
 fn handed(exchange: &Path) -> io::Result<Handed> {
-    let mut file = File::open(exchange)?;
+    let mut file = OpenOptions::new().read(true).write(true).open(exchange)?;
     file.read_exact(&mut [0; MARK.len()])?;
     let mut length = [0; 4];
     file.read_exact(&mut length)?;
     let length = u64::from(u32::from_le_bytes(length));
     let mut json = Vec::new();
-    file.take(length).read_to_end(&mut json)?;
+    (&file).take(length).read_to_end(&mut json)?;
+    let behind = u64::try_from(MARK.len()).map_err(io::Error::other)?;
+    file.seek(io::SeekFrom::Start(behind))?;
+    file.write_all(&vec![0; json.len() + 4])?;
+    file.sync_all()?;
     Ok(serde_json::from_slice(&json)?)
 }
 
@@ -230,9 +236,7 @@ fn mount_system(bounds: &Bounds) -> io::Result<()> {
     // this bound strikes first: it counts how often.
     fs::write(format!("{GROUP}/pids.max"), (u64::from(bounds.processes) + 2).to_string())
         .map_err(during("bound processes"))?;
-    // What is left is the kernel's own and this process's: a guest that takes all must not take these down.
-    let most = bounds.memory.saturating_sub(160 << 20).max(bounds.memory / 2);
-    fs::write(format!("{GROUP}/memory.max"), most.to_string()).map_err(during("bound memory"))
+    fs::write(format!("{GROUP}/memory.max"), bounds.memory.to_string()).map_err(during("bound memory"))
 }
 
 /// Starts init and waits for it; gives its exit status.
@@ -296,4 +300,25 @@ fn collect(exchange: &Path) -> io::Result<u64> {
     let entries = archive::write(&format!("{ROOT}/workspace"), &mut out)?;
     out.into_inner().map_err(|e| e.into_error())?.sync_all()?;
     Ok(entries)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_handed_in_is_overwritten_when_it_was_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let drive = folder.path().join("exchange");
+        let env = vec![("TOKEN".to_owned(), "very-secret".to_owned())];
+        let bounds = crate::machine::prepare::small();
+        let given = Handed { env: env.clone(), bounds, doors: Doors::default() };
+        fs::write(&drive, given.encode().unwrap()).unwrap();
+        let holds = || String::from_utf8_lossy(&fs::read(&drive).unwrap()).contains("very-secret");
+        assert!(holds());
+        assert_eq!(handed(&drive).unwrap().env, env);
+        assert!(!holds());
+        // By that it is still known.
+        assert!(fs::read(&drive).unwrap().starts_with(MARK));
+    }
 }

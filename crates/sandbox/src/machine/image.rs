@@ -3,11 +3,11 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use policy::Tier;
 
-use super::cache;
+use super::{cache, state};
 use crate::doors::Doors;
 use crate::launch::{Backend, Bounds, GUEST_ID, Launch};
 use crate::problem::Problem;
@@ -16,7 +16,7 @@ use crate::{Call, CallBounds, Cancel, Ended, Host, Job, ready};
 /// How long a tool may take.
 const PATIENCE: Duration = Duration::from_secs(900);
 /// Parts of a host's `/usr` that are not put into the image: no program needs them to run.
-const LEFT_OUT: [&str; 10] = [
+pub(super) const LEFT_OUT: [&str; 10] = [
     "/usr/share/doc",
     "/usr/share/man",
     "/usr/share/info",
@@ -34,13 +34,13 @@ pub(super) const LEFT_OUT_TOLD: &str =
 /// Folders of ours at the top of every guest, beside what the system brings.
 const TOP: [&str; 9] = ["proc", "dev", "sys", "tmp", "run", "var", "workspace", "root", "home"];
 /// The host's top-level program folders; links where `/usr` is merged.
-const PROGRAMS: [&str; 6] = ["bin", "sbin", "lib", "lib32", "lib64", "libx32"];
+pub(super) const PROGRAMS: [&str; 6] = ["bin", "sbin", "lib", "lib32", "lib64", "libx32"];
 
 /// The image of the guest's system: made once for each state of what it is made from.
 pub(super) async fn root(host: &Host, cache: &Path, rootfs: Option<&Path>) -> Result<PathBuf, Problem> {
     let (state, patterns) = match rootfs {
-        None => (host_state(), LEFT_OUT.join("\n")),
-        Some(folder) => (folder_state(folder)?, String::new()),
+        None => (state::of_system(Path::new("/")), LEFT_OUT.join("\n")),
+        Some(folder) => (state::of_folder(folder)?, String::new()),
     };
     let path = cache.join(format!("root-{}", cache::digest(&[state.as_bytes(), patterns.as_bytes(), b"1"])));
     if path.exists() {
@@ -48,7 +48,9 @@ pub(super) async fn root(host: &Host, cache: &Path, rootfs: Option<&Path>) -> Re
     }
     // It is large: who comes second waits for the first and takes what that made.
     host.tell("making the system's image for the tier microvm, once for each state of this system; it takes a while");
-    let _alone = cache::alone(cache).await.map_err(|e| Problem::Machine(format!("lock the cache: {e}")))?;
+    let _alone = cache::alone(cache, |what| host.tell(what), PATIENCE)
+        .await
+        .map_err(|e| Problem::Machine(format!("lock the cache: {e}")))?;
     if path.exists() {
         return Ok(path);
     }
@@ -108,7 +110,7 @@ pub(super) async fn root(host: &Host, cache: &Path, rootfs: Option<&Path>) -> Re
 }
 
 /// Size of the workspace's disk.
-fn disk(bounds: &Bounds) -> u64 {
+pub(crate) fn bytes(bounds: &Bounds) -> u64 {
     bounds.file_bytes.max(16 << 20)
 }
 
@@ -121,7 +123,7 @@ fn inodes(bounds: &Bounds) -> u64 {
 /// which are of 8 MiB.
 pub(super) fn most_files(bounds: &Bounds) -> u64 {
     const ROUNDED: u64 = 16;
-    inodes(bounds).saturating_add(ROUNDED * (1 + disk(bounds) / (8 << 20)))
+    inodes(bounds).saturating_add(ROUNDED * (1 + bytes(bounds) / (8 << 20)))
 }
 
 /// The workspace as a file system image at `to`.
@@ -132,7 +134,7 @@ pub(super) async fn work(
     bounds: &Bounds,
     to: &Path,
 ) -> Result<(), Problem> {
-    let size = disk(bounds) >> 10;
+    let size = bytes(bounds) >> 10;
     let argv = format!(
         "mke2fs -q -F -t ext4 -O ^has_journal,^resize_inode -m 0 -N {} -E root_owner={GUEST_ID}:{GUEST_ID},\
          lazy_itable_init=1,nodiscard -d /source /workspace/image {size}k",
@@ -213,9 +215,8 @@ async fn run(
         kept: 0,
         doors: Doors::default(),
     };
-    let running = Box::pin(ready::launch(Tier::Namespace, launch, ready::Beside::default(), PATIENCE, host))
-        .await?
-        .start();
+    let beside = ready::Beside { since: Instant::now(), module: None, held: &[], given: None };
+    let running = Box::pin(ready::launch(Tier::Namespace, launch, beside, PATIENCE, host)).await?.start();
     let call = Call {
         job: Job::Exec { argv, env: Vec::new(), cwd: None, terminal: false },
         stdin: Vec::new(),
@@ -235,47 +236,4 @@ async fn run(
         Ok(outcome) => Err(failed(format!("{:?}, {last}", outcome.ended))),
         Err(e) => Err(failed(e.to_string())),
     }
-}
-
-/// What the host's system is made of: its package list, and when folders of programs changed.
-fn host_state() -> String {
-    let mut state = String::new();
-    for list in ["/var/lib/dpkg/status", "/var/lib/rpm/rpmdb.sqlite", "/lib/apk/db/installed", "/etc"] {
-        state.push_str(&cache::stamp(Path::new(list)));
-    }
-    let mut folders = vec![PathBuf::from("/usr")];
-    for depth in 0..3 {
-        let mut next = Vec::new();
-        for folder in &folders {
-            state.push_str(&cache::stamp(folder));
-            // The third level only where people install by hand.
-            let deep = depth < 2 || folder.starts_with("/usr/local");
-            for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
-                if deep && entry.file_type().is_ok_and(|t| t.is_dir()) {
-                    next.push(entry.path());
-                }
-            }
-        }
-        next.sort();
-        folders = next;
-    }
-    state
-}
-
-/// Every entry of a small root: name, size, when it changed.
-fn folder_state(folder: &Path) -> Result<String, Problem> {
-    let mut state = String::new();
-    let mut open = vec![folder.to_path_buf()];
-    while let Some(at) = open.pop() {
-        let failed = |e: std::io::Error| Problem::Rootfs(format!("{}: {}", at.display(), e.kind()));
-        let mut entries: Vec<_> = fs::read_dir(&at).map_err(failed)?.flatten().collect();
-        entries.sort_by_key(fs::DirEntry::file_name);
-        for entry in entries {
-            state.push_str(&cache::stamp(&entry.path()));
-            if entry.file_type().is_ok_and(|t| t.is_dir()) {
-                open.push(entry.path());
-            }
-        }
-    }
-    Ok(state)
 }

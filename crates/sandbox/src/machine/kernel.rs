@@ -46,8 +46,7 @@ pub(super) fn find(host: &Host, monitor: Monitor) -> Result<Kernel, Problem> {
             .map(|dir| dir.flatten().map(|e| e.file_name().to_string_lossy().into_owned()).collect())
             .unwrap_or_default();
         images.retain(|name| name.starts_with("vmlinuz-"));
-        // A cloud kernel is made for machines like ours; the newest of them by name.
-        images.sort_by_key(|name| (name.contains("cloud"), name.clone()));
+        images.sort_by_cached_key(|name| order(name));
         for name in images.iter().rev() {
             match complete(&place, name, monitor) {
                 Ok(kernel) => return Ok(kernel),
@@ -56,6 +55,13 @@ pub(super) fn find(host: &Host, monitor: Monitor) -> Result<Kernel, Problem> {
         }
     }
     Err(last)
+}
+
+/// A cloud kernel is made for machines like ours, and comes last with the newest of them: `6.1.0-9` is older than
+/// `6.1.0-48`.
+fn order(image: &str) -> (bool, Vec<u64>, String) {
+    let numbers = image.split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse().ok()).collect();
+    (image.contains("cloud"), numbers, image.to_owned())
 }
 
 fn complete(place: &Path, name: &str, monitor: Monitor) -> Result<Kernel, Problem> {
@@ -122,5 +128,22 @@ mod tests {
         for name in ["a/virtio.ko", "a/virtio.ko.xz", "virtio.ko.zst"] {
             assert_eq!(stem(Path::new(name)), "virtio");
         }
+    }
+
+    #[test]
+    fn kernels_are_ordered_by_their_numbers_and_those_for_clouds_come_last() {
+        let ordered = [
+            "vmlinuz-5.10.0-30-amd64",
+            "vmlinuz-6.1.0-9-amd64",
+            "vmlinuz-6.1.0-48-amd64",
+            "vmlinuz-6.1.12-1.el9.x86_64",
+            "vmlinuz-6.12.9-200.fc41.x86_64",
+            "vmlinuz-6.1.0-9-cloud-amd64",
+            "vmlinuz-6.1.0-48-cloud-amd64",
+            "vmlinuz-6.12.1+deb13-cloud-amd64",
+        ];
+        let mut images: Vec<&str> = ordered.iter().rev().copied().collect();
+        images.sort_by_cached_key(|name| order(name));
+        assert_eq!(images, ordered);
     }
 }

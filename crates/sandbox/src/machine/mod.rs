@@ -24,19 +24,26 @@ mod kernel;
 mod kvm;
 mod prepare;
 mod relay;
+mod state;
 mod unpack;
 mod vmlinux;
 mod vmm;
 
+pub(crate) use cache::sweep_all as sweep;
 pub(crate) use guest::run as run_guest;
+pub(crate) use image::bytes as image_bytes;
 pub(crate) use kvm::Kvm;
 pub(crate) use prepare::{Wanted, prepare, probe_launch};
 pub(crate) use unpack::Results;
-pub(crate) use vmm::{Trees, filtered_threads, limits, wait_for, wall};
+pub(crate) use vmm::{Trees, limits, wait_for, wall};
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use policy::TierChoice;
 use serde::{Deserialize, Serialize};
+
+use crate::Host;
+use crate::launch::Bounds;
 
 /// First argument that makes this program the first process of a machine.
 pub(crate) const MACHINE_ARG: &str = "__machine";
@@ -48,6 +55,9 @@ const VSOCK_PORT: u32 = 1024;
 pub(crate) const COLLECT: u32 = u32::MAX;
 /// Memory of the monitor itself, beside the machine's.
 pub(crate) const MONITOR_MEMORY: u64 = 384 << 20;
+/// Memory of a machine beside its guest's: its kernel's, that of our program as its first file system, and of its first
+/// process. Where a guest could take of this, both would fetch the pages of their programs over and over.
+pub(crate) const OWN_MEMORY: u64 = 192 << 20;
 /// Threads that the monitor may have.
 pub(crate) const MONITOR_THREADS: u64 = 128;
 
@@ -125,6 +135,30 @@ pub(crate) struct Vm {
     pub(crate) tsc_khz: u64,
 }
 
+/// Starts a program in the place of a monitor, in its very wall, and gives what it said. For tests of that wall.
+#[doc(hidden)]
+pub async fn in_place_of_a_monitor(host: &Host, firecracker: bool, program: &Path) -> String {
+    let qemu = Monitor::Qemu { board: Board::Microvm, accel: Accel::Emulated };
+    let own = || program.to_path_buf();
+    let vm = Vm {
+        monitor: if firecracker { Monitor::Firecracker } else { qemu },
+        program: own(),
+        version: String::new(),
+        kernel: own(),
+        release: String::new(),
+        initramfs: own(),
+        root: None,
+        work: None,
+        exchange: None,
+        left_out: String::new(),
+        tsc_khz: 1,
+    };
+    match crate::ready::starts(vm, host).await {
+        Ok(()) => String::new(),
+        Err(problem) => problem.to_string(),
+    }
+}
+
 impl Vm {
     /// As the report names it.
     pub(crate) fn engine(&self) -> String {
@@ -145,10 +179,42 @@ impl Vm {
         format!("{} {} {kind}, Linux {}", self.monitor.name(), self.version, self.release)
     }
 
+    /// Its processors take turns there, and lack an instruction: those of QEMU 7 lose what is written into code that
+    /// another one runs, and do flags wrong.
+    pub(crate) fn is_emulated_by_qemu_7(&self) -> bool {
+        match self.monitor {
+            Monitor::Qemu { accel: Accel::Emulated, .. } => numbers(&self.version) < vec![8],
+            Monitor::Qemu { accel: Accel::Kvm, .. } | Monitor::Firecracker => false,
+        }
+    }
+
     /// The drives: name, image, whether the guest may write it.
     fn drives(&self) -> impl Iterator<Item = (&'static str, &PathBuf, bool)> {
         [("root", &self.root, false), ("work", &self.work, true), ("exchange", &self.exchange, true)]
             .into_iter()
             .filter_map(|(name, image, writing)| Some((name, image.as_ref()?, writing)))
     }
+}
+
+/// Bytes that a sandbox of this choice may take of the host's memory beyond its `limits.memory`: a machine's kernel and
+/// its monitor. `auto` may come to a machine where a monitor is and may open `/dev/kvm`, whether one starts or not.
+pub fn beyond_limits(tier: TierChoice) -> u64 {
+    let may_be_machine = match tier {
+        TierChoice::Microvm => true,
+        TierChoice::Auto => {
+            kvm::access() == Kvm::Open && (vmm::find().is_some() || firecracker::find().is_some())
+        }
+        TierChoice::Confined | TierChoice::Namespace | TierChoice::Gvisor | TierChoice::Wasm => false,
+    };
+    if may_be_machine { OWN_MEMORY + MONITOR_MEMORY } else { 0 }
+}
+
+/// Bytes of a machine's memory: its guest's, and what is not for a guest to take.
+pub(crate) fn memory_of_machine(bounds: &Bounds) -> u64 {
+    bounds.memory.saturating_add(OWN_MEMORY)
+}
+
+/// The numbers that a version begins with.
+fn numbers(version: &str) -> Vec<u32> {
+    version.split(['.', '-']).map_while(|n| n.parse().ok()).collect()
 }

@@ -1,20 +1,23 @@
 //! Everything a machine needs, found or made before one is launched.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::cache::{self, Scratch};
 use super::guest::Handed;
 use super::kvm::{self, Kvm};
-use super::{Accel, Board, Monitor, Results, Vm, firecracker, image, initramfs, kernel, vmlinux, vmm};
+use super::{
+    Accel, Board, Monitor, Results, Vm, firecracker, image, initramfs, kernel, numbers, vmlinux, vmm,
+};
 use crate::doors::Doors;
 use crate::launch::{Backend, Bounds, Launch, MONITOR_ID};
 use crate::problem::Problem;
 use crate::{Host, sys};
 
-/// A machine to launch, and what its results need afterwards.
+/// A machine to launch, for which nothing is handed in yet, and what its results need afterwards.
 pub(crate) struct Prepared {
     pub(crate) vm: Vm,
     pub(crate) results: Results,
@@ -25,8 +28,6 @@ pub(crate) struct Wanted<'a> {
     pub(crate) rootfs: Option<&'a Path>,
     pub(crate) workspace: &'a Path,
     pub(crate) bounds: &'a Bounds,
-    pub(crate) env: &'a [(String, String)],
-    pub(crate) doors: &'a Doors,
     /// Whether QEMU may be the processor, too.
     pub(crate) emulated: bool,
 }
@@ -46,10 +47,7 @@ pub(crate) async fn prepare(host: &Host, wanted: Wanted<'_>) -> Result<Prepared,
     let scratch = Scratch::new(&folder).map_err(failed("make a folder"))?;
     let work = scratch.path().join("work");
     image::work(host, &folder, wanted.workspace, wanted.bounds, &work).await?;
-    exchange(&scratch, &wanted).map_err(failed("make the exchange drive"))?;
-    for path in [&work, &scratch.exchange()] {
-        cache::give(path, MONITOR_ID, 0o600).map_err(failed("hand the images over"))?;
-    }
+    cache::give(&work, MONITOR_ID, 0o600).map_err(failed("hand the image over"))?;
     vm.work = Some(work);
     vm.exchange = Some(scratch.exchange());
     let results =
@@ -57,15 +55,27 @@ pub(crate) async fn prepare(host: &Host, wanted: Wanted<'_>) -> Result<Prepared,
     Ok(Prepared { vm, results })
 }
 
-/// A drive as large as results may be, sparse, with the configuration at its start.
-fn exchange(scratch: &Scratch, wanted: &Wanted<'_>) -> std::io::Result<()> {
-    let mut file = File::create_new(scratch.exchange())?;
-    let handed =
-        Handed { env: wanted.env.to_vec(), bounds: wanted.bounds.clone(), doors: wanted.doors.clone() };
-    file.write_all(&handed.encode()?)?;
-    // Room for the heads of the entries, too.
-    let size = wanted.bounds.file_bytes.saturating_add(64 << 20).div_ceil(4096) * 4096;
-    file.set_len(size)
+impl Results {
+    /// Makes the drive that carries `env` and `doors` in: as large as results may be, sparse, with the configuration at
+    /// its start. A machine overwrites that, so each start has a drive of its own.
+    pub(crate) fn hand_in(&self, env: &[(String, String)], doors: &Doors) -> Result<(), Problem> {
+        self.exchange(env, doors).map_err(|e| Problem::Machine(format!("make the exchange drive: {e}")))
+    }
+
+    fn exchange(&self, env: &[(String, String)], doors: &Doors) -> std::io::Result<()> {
+        let path = self.scratch.exchange();
+        match fs::remove_file(&path) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(e),
+            Ok(()) | Err(_) => {}
+        }
+        let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
+        let handed = Handed { env: env.to_vec(), bounds: self.bounds.clone(), doors: doors.clone() };
+        file.write_all(&handed.encode()?)?;
+        // Room for the heads of the entries, too.
+        let size = self.bounds.file_bytes.saturating_add(64 << 20).div_ceil(4096) * 4096;
+        file.set_len(size)?;
+        cache::give(&path, MONITOR_ID, 0o600)
+    }
 }
 
 /// The machine that works here: under KVM by Firecracker, then by QEMU, each by really starting one; emulated only
@@ -164,8 +174,7 @@ async fn about(host: &Host, folder: &Path, qemu: &Path) -> Result<(String, Board
         }
     };
     let (version, board) = told.split_once(' ').unwrap_or((&told, "q35"));
-    let major = version.split('.').next().and_then(|n| n.parse::<u32>().ok()).unwrap_or(0);
-    if major < 7 {
+    if numbers(version) < vec![7] {
         return Err(Problem::NoQemu);
     }
     Ok((version.to_owned(), if board == "microvm" { Board::Microvm } else { Board::Q35 }))
@@ -187,20 +196,25 @@ pub(crate) fn probe_launch(vm: Vm) -> Launch {
         rootfs: None,
         source: None,
         workspace: PathBuf::from("/"),
-        bounds: Bounds {
-            weigh: false,
-            tally: false,
-            cpu_s: 10,
-            cores: 1,
-            memory: 256 << 20,
-            processes: 64,
-            file_bytes: 1 << 20,
-            tmp: 16 << 20,
-            files: 1024,
-        },
+        bounds: small(),
         env: Vec::new(),
         modules: false,
         kept: 0,
         doors: Doors::default(),
+    }
+}
+
+/// Bounds of what does nothing.
+pub(super) fn small() -> Bounds {
+    Bounds {
+        weigh: false,
+        tally: false,
+        cpu_s: 10,
+        cores: 1,
+        memory: 256 << 20,
+        processes: 64,
+        file_bytes: 1 << 20,
+        tmp: 16 << 20,
+        files: 1024,
     }
 }

@@ -1,8 +1,8 @@
 //! Takes in what a machine left in its workspace. Every byte is hostile: the whole stream is judged before the
-//! first file of the host is touched, and names are only ever opened under folders that were opened before.
+//! first file of the host is touched, and names are only ever opened under folders that were opened before, each once.
 
 use std::collections::HashSet;
-use std::ffi::OsStr;
+use std::ffi::{CString, OsStr};
 use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::os::fd::OwnedFd;
@@ -117,7 +117,8 @@ fn judge(mut from: impl Read, bounds: &Bounds) -> Result<(), UnpackError> {
     }
     let (mut entries, mut total, mut names) = (0_u64, 0_u64, 0_usize);
     let mut seen: HashSet<Vec<u8>> = HashSet::new();
-    let mut folders: HashSet<Vec<u8>> = HashSet::from([Vec::new()]);
+    // The folders that the last entry lies in, from the top on.
+    let mut way: Vec<Vec<u8>> = vec![Vec::new()];
     loop {
         let entry = match next(&mut from)? {
             Ok(entry) => entry,
@@ -133,13 +134,17 @@ fn judge(mut from: impl Read, bounds: &Bounds) -> Result<(), UnpackError> {
         if last.is_empty() || last == b"." || last == b".." || last.len() > 255 {
             return Err(UnpackError::Malformed("a name that leads elsewhere"));
         }
-        // Only folders of this very stream are parents: no link, no `..`, nothing absolute.
-        if !folders.contains(folder) {
-            return Err(UnpackError::Malformed("an entry outside of any folder"));
+        // Only folders of this very stream are parents: no link, no `..`, nothing absolute. One that was left is not
+        // entered again, so that no entry costs the way from the top to it.
+        while way.last().is_some_and(|open| open != folder) {
+            way.pop();
+        }
+        if way.is_empty() {
+            return Err(UnpackError::Malformed("an entry outside of the folders before it"));
         }
         match entry.kind {
             Kind::Folder => {
-                folders.insert(entry.name.clone());
+                way.push(entry.name.clone());
             }
             Kind::File(size) => {
                 total = total.saturating_add(size);
@@ -149,6 +154,10 @@ fn judge(mut from: impl Read, bounds: &Bounds) -> Result<(), UnpackError> {
                 if io::copy(&mut (&mut from).take(size), &mut io::sink())? != size {
                     return Err(UnpackError::Malformed("it ends in a file"));
                 }
+            }
+            // The longest that a kernel takes.
+            Kind::Link(target) if target.len() >= NAME => {
+                return Err(UnpackError::Malformed("a link's target of too great length"));
             }
             Kind::Link(_) => {}
         }
@@ -167,8 +176,24 @@ fn split(name: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-/// Removes everything beneath a folder.
+/// Removes everything beneath a folder, however deep: one descriptor at a time, and no stack.
 fn empty(folder: &OwnedFd) -> Result<(), UnpackError> {
+    let mut at = openat(folder, ".", OPEN, Mode::empty())?;
+    let mut way: Vec<CString> = Vec::new();
+    loop {
+        if let Some((next, name)) = without_files(&at)? {
+            at = next;
+            way.push(name);
+            continue;
+        }
+        let Some(name) = way.pop() else { return Ok(()) };
+        at = openat(&at, "..", OPEN, Mode::empty())?;
+        unlinkat(&at, &name, AtFlags::REMOVEDIR)?;
+    }
+}
+
+/// Removes what is in a folder until it meets a folder, which it opens.
+fn without_files(folder: &OwnedFd) -> Result<Option<(OwnedFd, CString)>, UnpackError> {
     for entry in Dir::read_from(folder)? {
         let entry = entry?;
         let name = entry.file_name();
@@ -176,19 +201,17 @@ fn empty(folder: &OwnedFd) -> Result<(), UnpackError> {
             continue;
         }
         let stat = statat(folder, name, AtFlags::SYMLINK_NOFOLLOW)?;
-        if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
-            let next = openat(folder, name, OPEN, Mode::empty()).or_else(|_| {
-                // A folder of ours without our own right to read it.
-                rustix::fs::chmodat(folder, name, Mode::from_raw_mode(0o700), AtFlags::empty())?;
-                openat(folder, name, OPEN, Mode::empty())
-            })?;
-            empty(&next)?;
-            unlinkat(folder, name, AtFlags::REMOVEDIR)?;
-        } else {
+        if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
             unlinkat(folder, name, AtFlags::empty())?;
+            continue;
         }
+        if stat.st_mode & 0o700 != 0o700 {
+            // A folder of ours without our own right to empty it.
+            rustix::fs::chmodat(folder, name, Mode::RWXU, AtFlags::empty())?;
+        }
+        return Ok(Some((openat(folder, name, OPEN, Mode::empty())?, name.to_owned())));
     }
-    Ok(())
+    Ok(None)
 }
 
 /// Writes a stream that was judged.
@@ -199,17 +222,20 @@ fn replace(mut from: impl Read, top: &OwnedFd) -> Result<(), UnpackError> {
         Some((uid, gid)) => fchown(fd, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid))),
         None => Ok(()),
     };
-    // Modes of folders come last: one without a right to write could not be filled.
-    let mut folders: Vec<(Vec<u8>, u32, i64)> = Vec::new();
+    let mut at = openat(top, ".", OPEN, Mode::empty())?;
+    let mut way: Vec<(Vec<u8>, u32, i64)> = Vec::new();
     while let Ok(entry) = next(&mut from)? {
         let (folder, last) = split(&entry.name);
-        let at = walk(top, folder)?;
+        while way.last().map_or(&b""[..], |(open, _, _)| open) != folder {
+            at = leave(at, way.pop())?;
+        }
         let name = OsStr::from_bytes(last);
         match entry.kind {
             Kind::Folder => {
                 mkdirat(&at, name, Mode::from_raw_mode(0o700))?;
-                own(&openat(&at, name, OPEN, Mode::empty())?)?;
-                folders.push((entry.name, entry.mode, entry.mtime));
+                at = openat(&at, name, OPEN, Mode::empty())?;
+                own(&at)?;
+                way.push((entry.name, entry.mode, entry.mtime));
             }
             Kind::File(size) => {
                 let flags =
@@ -231,10 +257,20 @@ fn replace(mut from: impl Read, top: &OwnedFd) -> Result<(), UnpackError> {
             }
         }
     }
-    for (name, mode, mtime) in folders.into_iter().rev() {
-        settle(&walk(top, &name)?, mode, mtime)?;
+    while let Some(open) = way.pop() {
+        at = leave(at, Some(open))?;
     }
     Ok(())
+}
+
+/// Goes up. A folder's mode and time come when it is full: one without a right to write could not be filled.
+fn leave(at: OwnedFd, open: Option<(Vec<u8>, u32, i64)>) -> Result<OwnedFd, UnpackError> {
+    let Some((_, mode, mtime)) = open else {
+        return Err(UnpackError::Malformed("an entry outside of the folders before it"));
+    };
+    let up = openat(&at, "..", OPEN, Mode::empty())?;
+    settle(&at, mode, mtime)?;
+    Ok(up)
 }
 
 fn settle(fd: &OwnedFd, mode: u32, mtime: i64) -> Result<(), UnpackError> {
@@ -243,15 +279,6 @@ fn settle(fd: &OwnedFd, mode: u32, mtime: i64) -> Result<(), UnpackError> {
     // A time that this file system cannot hold is no reason to lose a file.
     futimens(fd, &Timestamps { last_access: time, last_modification: time }).ok();
     Ok(())
-}
-
-/// Opens a folder part by part, never through a link.
-fn walk(top: &OwnedFd, path: &[u8]) -> Result<OwnedFd, UnpackError> {
-    let mut at = openat(top, ".", OPEN, Mode::empty())?;
-    for part in path.split(|b| *b == b'/').filter(|p| !p.is_empty()) {
-        at = openat(&at, OsStr::from_bytes(part), OPEN, Mode::empty())?;
-    }
-    Ok(at)
 }
 
 /// For the tests of both sides of the format.
@@ -305,7 +332,11 @@ mod tests {
         fs::set_permissions(from.path().join("a/b/file"), fs::Permissions::from_mode(0o4751)).unwrap();
         fs::set_permissions(from.path().join("a/b"), fs::Permissions::from_mode(0o555)).unwrap();
         symlink("/etc/passwd", from.path().join("link")).unwrap();
-        fs::write(to.path().join("stale"), b"x").unwrap();
+        fs::create_dir_all(to.path().join("stale/a/b")).unwrap();
+        for name in ["stale/x", "stale/a/x", "stale/a/b/x"] {
+            fs::write(to.path().join(name), b"x").unwrap();
+        }
+        fs::set_permissions(to.path().join("stale/a/b"), fs::Permissions::from_mode(0o500)).unwrap();
         let mut bytes = Vec::new();
         let count = super::super::archive::write(from.path().to_str().unwrap(), &mut bytes).unwrap();
         assert_eq!(count, 4);
@@ -318,6 +349,25 @@ mod tests {
         assert!(!to.path().join("stale").exists());
         fs::set_permissions(from.path().join("a/b"), fs::Permissions::from_mode(0o755)).unwrap();
         fs::set_permissions(to.path().join("a/b"), fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    #[test]
+    fn folders_deep_in_each_other_come_back_with_their_modes() {
+        let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let deep: PathBuf = std::iter::repeat_n("d", 150).collect();
+        fs::create_dir_all(from.path().join(&deep)).unwrap();
+        for name in ["a", "z"] {
+            fs::write(from.path().join(&deep).join(name), name).unwrap();
+            fs::create_dir_all(from.path().join("d/d").join(name)).unwrap();
+        }
+        let mode = |at: &std::path::Path| fs::metadata(at).unwrap().permissions().mode() & 0o777;
+        fs::set_permissions(from.path().join("d/d"), fs::Permissions::from_mode(0o750)).unwrap();
+        let mut bytes = Vec::new();
+        super::super::archive::write(from.path().to_str().unwrap(), &mut bytes).unwrap();
+        unpack(&bytes, to.path(), &Bounds { files: 2000, ..bounds() }).unwrap();
+        assert_eq!(fs::read(to.path().join(&deep).join("z")).unwrap(), b"z");
+        assert!(to.path().join("d/d/z").is_dir());
+        assert_eq!((mode(&to.path().join("d/d")), mode(&to.path().join("d/d/d"))), (0o750, 0o755));
     }
 
     #[test]
@@ -338,6 +388,10 @@ mod tests {
             stream(&[link(b"l"), file(b"l")]),
             stream(&[file(b"l"), link(b"l")]),
             stream(&[folder(b"a"), folder(b"a")]),
+            // Back to a folder that was left.
+            stream(&[folder(b"a"), folder(b"b"), file(b"a/x")]),
+            stream(&[folder(b"a"), file(b"b"), file(b"a/x")]),
+            stream(&[entry(LINK, b"l", &[&4096_u16.to_le_bytes()[..], &[b'x'; 4096]].concat())]),
             stream(&[file(b"a\0b")]),
             stream(&[file(b"")]),
             stream(&[entry(9, b"a", b"")]),

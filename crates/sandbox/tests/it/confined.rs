@@ -156,13 +156,15 @@ for p in [os.getppid(),{}]:
     t(('group',p),l.kill(-p,15) if p!=1 else -1); t(('ptrace',p),l.syscall(101,16,p,0,0)); t(('queue',p),l.syscall(129,p,15,0))
     t(('nice',p),l.setpriority(0,p,19)); t(('prlimit',p),l.syscall(302,p,7,0,(ctypes.c_uint64*2)()))
     t(('sched',p),l.syscall(144,p,5,(ctypes.c_int*1)())); t(('vm',p),l.syscall(310,p,0,0,0,0,0))
+    t(('affinity',p),l.syscall(203,p,128,(ctypes.c_ulong*16)(1))); t(('param',p),l.syscall(142,p,(ctypes.c_int*1)()))
+    t(('attr',p),l.syscall(314,p,(ctypes.c_uint32*12)(48,3,0,0,19),0)); t(('ioprio',p),l.syscall(251,1,p,3<<13)); t(('group nice',p),l.setpriority(1,p,19))
     f=l.syscall(434,p,0); t(('pidfd',p),l.syscall(424,f,9,0,0) if f>=0 else -1)",
         above.join(",")
     );
     let ran = inside.python(&program);
     assert_eq!(
         ran.out.lines().filter(|l| l.starts_with("blocked")).count(),
-        5 * 13,
+        5 * 18,
         "{}{}",
         ran.out,
         ran.err
@@ -181,12 +183,12 @@ l=ctypes.CDLL(None,use_errno=True)
 def t(n,r): print('REACHED' if r>=0 else 'blocked',n)
 t('shm',l.shmget(4711,4096,0o1600)); t('sem',l.semget(4711,1,0o1600)); t('msg',l.msgget(4711,0o1600))
 t('mq',l.syscall(240,b'neighbour',0o102,0o600,0)); t('memfd',-1 if not os.path.exists('/dev/shm/x') else 0)
-for p in [{}]: t(('kill',p),l.kill(p,9)); t(('nice',p),l.setpriority(0,p,19))",
+for p in [{}]: t(('kill',p),l.kill(p,9)); t(('nice',p),l.setpriority(0,p,19)); t(('affinity',p),l.syscall(203,p,128,(ctypes.c_ulong*16)(1)))",
         pids.join(",")
     );
     let ran = other.python(&program);
     assert!(
-        !ran.out.contains("REACHED") && ran.out.lines().count() == 5 + 2 * pids.len(),
+        !ran.out.contains("REACHED") && ran.out.lines().count() == 5 + 3 * pids.len(),
         "{}{}",
         ran.out,
         ran.err

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
 use policy::Tier;
-use sandbox::{Asked, Call, CallBounds, Cancel, Doors, GuestStream, Job, Knock, Name, Plan, Stream};
+use sandbox::{Asked, Call, CallBounds, Cancel, Doors, GuestStream, Job, Knock, Missed, Name, Plan, Stream};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
 
@@ -16,6 +16,7 @@ use crate::inside::Ran;
 pub(crate) struct Open {
     pub(crate) inside: Inside,
     knocks: RefCell<mpsc::Receiver<Knock>>,
+    missed: RefCell<mpsc::Receiver<Missed>>,
 }
 
 /// What these claims are granted.
@@ -42,7 +43,8 @@ impl Open {
         });
         let knocks = RefCell::new(inside.running().knocks().unwrap());
         assert!(inside.running().knocks().is_none(), "they can be had once");
-        Open { inside, knocks }
+        let missed = RefCell::new(inside.running().missed().unwrap());
+        Open { inside, knocks, missed }
     }
 
     /// Runs a program and serves what knocks meanwhile, each in a task of its own.
@@ -81,6 +83,12 @@ impl Open {
         });
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         Ran { outcome, out: text(out), err: text(err) }
+    }
+
+    /// What the resolver inside had no address for since this was last asked.
+    fn missed(&self) -> Vec<Missed> {
+        let mut missed = self.missed.borrow_mut();
+        std::iter::from_fn(|| missed.try_recv().ok()).collect()
     }
 
     /// The same where nobody may knock.
@@ -359,6 +367,37 @@ c = s.create_connection(('other.example', 9000), 30); c.sendall(b'again'); c.shu
         assert_eq!(ran.out, "b'again'\n", "{}", ran.err);
     }
 
+    /// It is there when the call is over, whatever the program did after its answer; each name once. What a guest asks of
+    /// itself is nothing that was refused, and a service is its host's.
+    on_a_machine("a kernel of its own") fn r46_a_name_that_is_not_granted_is_told(open: &Open) {
+        open.missed();
+        let ran = open.alone("
+import os, socket as s
+s.getfqdn()
+try: s.gethostbyaddr('192.0.2.7')
+except OSError: pass
+for host in ['told.test', 'data.example', 'Told.test', 'x.wild.example', 'sub.data.example']:
+    try: s.getaddrinfo(host, 443); print(host)
+    except s.gaierror: pass
+u = s.socket(s.AF_INET, s.SOCK_DGRAM); u.settimeout(20); u.connect(('127.0.0.1', 53))
+u.send(b'\\0\\7\\1\\0\\0\\1' + b'\\0' * 6 + b'\\4_ssh\\4_tcp\\4data\\7example\\0\\0\\x21\\0\\1'); u.recv(600)
+u.send(b'\\0\\7\\1\\0\\0\\1' + b'\\0' * 6 + b'\\7sandbox\\0\\0\\1\\0\\1'); u.recv(600)
+u.send(b'\\0\\7\\1\\0\\0\\1' + b'\\0' * 6 + b'\\x0bi am no\\x1b[0m\\0\\0\\1\\0\\1'); print(u.recv(600)[3] & 15, flush=True)
+c = s.create_connection(('127.0.0.1', 53), 20)
+c.sendall(b'\\0\\x1b\\0\\7\\1\\0\\0\\1' + b'\\0' * 6 + b'\\4last\\4test\\0\\0\\x10\\0\\1'); c.recv(2)
+os._exit(0)
+");
+        assert_eq!(ran.out, "data.example
+x.wild.example
+3
+", "{}", ran.err);
+        let unknown = |host: &str| Missed::Unknown { host: host.to_owned() };
+        let told = [unknown("told.test"), unknown("sub.data.example"), Missed::Odd, unknown("last.test")];
+        assert_eq!(open.missed(), told);
+        open.alone("import socket\ntry: socket.getaddrinfo('told.test', 443)\nexcept OSError: pass");
+        assert_eq!(open.missed(), []);
+    }
+
     /// Last, because it takes what there is.
     fn z_names_behind_a_star_are_bounded(open: &Open) {
         let ran = open.alone("
@@ -372,5 +411,26 @@ print(len(found) >= 60, len(found) <= 64, set(missed) == {s.EAI_AGAIN}, len(miss
 print(s.getaddrinfo('data.example', 443, s.AF_INET, s.SOCK_STREAM)[0][4][0])
 ");
         assert_eq!(ran.out, "True True True 80\n127.64.0.1\n", "{}", ran.err);
+        let full = |missed: &Missed| matches!(missed, Missed::Full { host } if host.ends_with(".wild.example"));
+        assert!((16..=20).contains(&open.missed().iter().filter(|missed| full(missed)).count()));
+    }
+
+    /// And this takes what there is to tell.
+    fn zz_names_that_are_told_are_bounded(open: &Open) {
+        open.missed();
+        let ran = open.alone("
+import socket as s, struct
+u = s.socket(s.AF_INET, s.SOCK_DGRAM); u.settimeout(20); u.connect(('127.0.0.1', 53))
+for n in range(600):
+    u.send(b'\\0\\7\\1\\0\\0\\1' + b'\\0' * 6 + b'\\4' + b'%04d' % n + b'\\4many\\0\\0\\1\\0\\1'); u.recv(600)
+print('asked')
+");
+        assert_eq!(ran.out, "asked
+", "{}", ran.err);
+        let told = open.missed();
+        let (more, names): (Vec<&Missed>, Vec<&Missed>) =
+            told.iter().partition(|missed| matches!(missed, Missed::More { .. }));
+        assert!(names.len() <= 64 && more.len() <= 10, "{told:?}");
+        assert_eq!(told.last(), Some(&Missed::More { questions: 512 }));
     }
 }

@@ -70,11 +70,26 @@ fn the_wall_clock_of_the_sandbox_ends_a_call_that_had_more_time() {
     assert!(ran.outcome.duration_ms < 10_000, "{:?}", ran.outcome);
 }
 
-/// R40: during a bomb the host goes on answering. How much slower is told; the bound is coarse, because other things
-/// run beside a test.
+/// R40: during a bomb the host goes on answering: to start a program takes at most ten times as long, in the middle, as
+/// without it. Other things run beside a test, so what is without it is looked at before and after, and it is enough that
+/// one of five looks shows it; a host that is held up by the bomb shows none. How much it is: `bench --only neighbour`.
 #[test]
 fn r40_the_host_answers_while_a_bomb_goes_off_inside() {
-    let inside = Inside::with(Tier::Namespace, |plan| {
+    const MOST: f64 = 10.0;
+    for tier in crate::TIERS {
+        let mut seen = Vec::new();
+        let held = (0..5).any(|_| {
+            let (idle, busy) = beside_a_bomb(tier);
+            seen.push((idle, busy));
+            busy.as_secs_f64() <= idle.as_secs_f64() * MOST
+        });
+        assert!(held, "{tier}: {seen:?}");
+    }
+}
+
+/// The middle of how long it takes the host to start a program: without a bomb, and beside one.
+fn beside_a_bomb(tier: Tier) -> (Duration, Duration) {
+    let inside = Inside::with(tier, |plan| {
         plan.limits.processes = 60;
         plan.limits.cores = 1;
         plan.limits.memory = 128 << 20;
@@ -90,13 +105,13 @@ fn r40_the_host_answers_while_a_bomb_goes_off_inside() {
             })
             .collect();
         took.sort();
-        (took[took.len() / 2], took[took.len() - 1])
+        took[took.len() / 2]
     };
-    let (idle, _) = answers();
+    let before = answers();
     // 50 processes that spin and 10 that take memory until they die, for as long as is measured and no longer.
     let bomb = "i=0; while [ $i -lt 50 ]; do (while :; do :; done) & i=$((i+1)); done; \
                 python3 -c 'b=[]\nwhile 1: b.append(bytearray(1<<20))' ; sleep 30";
-    let (busy, worst) = std::thread::scope(|scope| {
+    let busy = std::thread::scope(|scope| {
         let (give, cancel) = sandbox::Cancel::new();
         let measured = scope.spawn(move || {
             std::thread::sleep(Duration::from_millis(500));
@@ -115,8 +130,7 @@ fn r40_the_host_answers_while_a_bomb_goes_off_inside() {
         assert_ne!(ran.outcome.ended, Ended::Exit(0), "{:?}", ran.outcome);
         measured.join().unwrap()
     });
-    let ratio = busy.as_secs_f64() / idle.as_secs_f64();
-    assert!(worst < Duration::from_secs(10), "{idle:?} became {busy:?} ({ratio:.1}x), at worst {worst:?}");
+    (before.max(answers()), busy)
 }
 
 on_every_tier! {

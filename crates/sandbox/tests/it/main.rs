@@ -8,6 +8,7 @@ mod calls;
 mod confined;
 mod doors;
 mod egress;
+mod engines;
 mod files;
 mod groups;
 mod hiding;
@@ -16,6 +17,7 @@ mod limits;
 mod lost;
 #[cfg(feature = "wasm")]
 mod modules;
+mod open_files;
 mod per_call;
 mod raw;
 mod refusal;
@@ -38,11 +40,13 @@ pub(crate) const TIERS: [policy::Tier; 3] =
 /// `bubblewrap(differs: "why")`, and then it must. The others are about calls that live on, bounds, or tools for
 /// files, which it has not.
 macro_rules! on_every_tier {
-    ($($(#[$doc:meta])* $(not_confined($why:literal))? $(bubblewrap($($reference:tt)*))? fn $claim:ident($inside:ident: &Inside) $body:block)*) => {$(
+    ($($(#[$doc:meta])* $(not_confined($why:literal))? $(no_machine($not:literal))? $(bubblewrap($($reference:tt)*))? fn $claim:ident($inside:ident: &Inside) $body:block)*) => {$(
         $(#[$doc])*
         fn $claim($inside: &crate::Inside) $body
 
         mod $claim {
+            $(const _: &str = $not;)?
+
             #[test]
             fn namespace() {
                 super::$claim(&crate::Inside::new(policy::Tier::Namespace));

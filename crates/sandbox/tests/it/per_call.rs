@@ -52,12 +52,14 @@ on_every_tier! {
         goes_on(inside);
     }
 
+    no_machine("init counts there as in `namespace`; each start of an emulated machine takes seconds")
     fn memory_of_many_processes_of_one_call_is_a_sum(inside: &Inside) {
         let each = "python3 -c 'import time; b=b\"x\"*(40<<20); time.sleep(15)'";
         let ran = bounded(inside, &format!("for i in 1 2 3 4 5; do {each} & done; wait; echo all"), memory(128));
         assert_eq!((ran.outcome.stopped_by, ran.out.as_str()), (StoppedBy::Memory, ""), "{:?}", ran.outcome);
     }
 
+    no_machine("init counts there as in `namespace`; each start of an emulated machine takes seconds")
     fn a_call_within_its_memory_is_left_alone(inside: &Inside) {
         let ran = bounded(inside, "python3 -c 'import time; b=b\"x\"*(40<<20); time.sleep(1); print(1)'", memory(128));
         assert_eq!((ran.out.as_str(), ran.outcome.stopped_by), ("1\n", StoppedBy::Exit), "{:?}", ran.outcome);
@@ -69,12 +71,14 @@ on_every_tier! {
         goes_on(inside);
     }
 
+    no_machine("init counts there as in `namespace`; each start of an emulated machine takes seconds")
     fn a_call_may_have_as_many_processes_as_its_bound_says(inside: &Inside) {
         let ran = bounded(inside, "for i in 1 2 3 4; do sleep 1 & done; wait; echo all", processes(6));
         assert_eq!((ran.out.as_str(), ran.outcome.stopped_by), ("all\n", StoppedBy::Exit), "{:?}", ran.outcome);
     }
 
     /// What an earlier call left running takes nothing of what a later one may.
+    no_machine("init counts there as in `namespace`; each start of an emulated machine takes seconds")
     fn processes_of_an_earlier_call_do_not_count(inside: &Inside) {
         let left = inside.sh("for i in $(seq 9); do sleep 100 </dev/null >/dev/null 2>&1 & done");
         assert_eq!(left.outcome.background, 9, "{:?}", left.outcome);
@@ -84,6 +88,7 @@ on_every_tier! {
     }
 
     /// It is over and was told for what it was; what it left running is ended by its own bound.
+    no_machine("init counts there as in `namespace`; each start of an emulated machine takes seconds")
     fn what_a_call_left_running_is_held_by_its_bound(inside: &Inside) {
         let later = "python3 -c 'import time; time.sleep(1); b=b\"x\"*(200<<20); time.sleep(60)'";
         let left = bounded(inside, &format!("{later} </dev/null >/dev/null 2>&1 & echo left"), memory(128));
@@ -111,6 +116,7 @@ on_every_tier! {
         }
     }
 
+    no_machine("init counts there as in `namespace`; each start of an emulated machine takes seconds")
     fn what_is_written_over_or_taken_away_adds_nothing(inside: &Inside) {
         inside.sh("head -c 30m /dev/urandom > big");
         let again = "for i in 1 2 3 4 5; do head -c 15m /dev/urandom > f; sleep 0.1; done; rm big; head -c 40m /dev/urandom > g; echo all";
@@ -118,6 +124,7 @@ on_every_tier! {
         assert_eq!((ran.out.as_str(), ran.outcome.stopped_by), ("all\n", StoppedBy::Exit), "{:?}", ran.outcome);
     }
 
+    no_machine("init counts there as in `namespace`; each start of an emulated machine takes seconds")
     fn files_that_an_earlier_call_goes_on_writing_are_not_told_of_a_later_one(inside: &Inside) {
         let later = "sleep 1; for i in $(seq 400); do head -c 1m /dev/urandom > g$i; sleep 0.02; done; sleep 60";
         let left = bounded(inside, &format!("(sh -c '{later}' </dev/null >/dev/null 2>&1 &); echo left"), disk(20));

@@ -58,6 +58,17 @@ except EOFError: print('no')", b"");
         assert_eq!((ran.out.as_str(), ran.outcome.ended), ("sure? no\n", Ended::Exit(0)), "{}", ran.err);
     }
 
+    /// However often it could have been told before it asks: each read that finds nothing is told, this one and the next.
+    not_confined("the host's terminals are not the guest's")
+    fn who_reads_late_is_told_the_end(inside: &Inside) {
+        let ran = typed(inside, "
+import sys, time
+for _ in range(2):
+    time.sleep(1.2)
+    print(repr(sys.stdin.read()), flush=True)", b"last");
+        assert_eq!((ran.out.as_str(), ran.outcome.ended), ("'last'\n''\n", Ended::Exit(0)), "{}", ran.err);
+    }
+
     not_confined("the host's terminals are not the guest's")
     fn the_end_in_a_terminal_is_the_programs_own(inside: &Inside) {
         let ran = typed(inside, "print('x' * 300000); raise SystemExit(137)", b"");

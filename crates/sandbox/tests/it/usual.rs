@@ -6,6 +6,7 @@ use crate::{Inside, on_every_tier, own};
 
 on_every_tier! {
     /// Git refuses to work in a repository of somebody else's ("dubious ownership"): what is taken in is the guest's.
+    no_machine("what is put into the workspace here comes after a machine took it in")
     fn git_works_in_a_repository_that_was_taken_in(inside: &Inside) {
         for (name, content) in [
             (".git/HEAD", "ref: refs/heads/main\n"),

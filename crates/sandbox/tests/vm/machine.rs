@@ -18,6 +18,35 @@ fn the_report_says_which_machine_it_was_and_every_layer_holds() {
     assert!(missing.is_empty(), "{missing:?}");
 }
 
+/// What a machine's images cost is part of its start: with much to take in, most of what a caller waits for before the
+/// boot.
+#[test]
+fn the_cost_to_start_has_the_images_in_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let workspace = folder.path().join("workspace");
+    std::fs::create_dir(&workspace).unwrap();
+    let mut bytes = vec![0; 256 << 20];
+    std::io::Read::read_exact(&mut std::fs::File::open("/dev/urandom").unwrap(), &mut bytes[..1 << 20])
+        .unwrap();
+    (1..256).for_each(|n| bytes.copy_within(..1 << 20, n << 20));
+    std::fs::write(workspace.join("much"), &bytes).unwrap();
+    own(&workspace);
+    own(&workspace.join("much"));
+    let host = crate::inside::host();
+    let plan = crate::inside::plan(Tier::Microvm, &workspace);
+    crate::inside::runtime().block_on(async {
+        let began = std::time::Instant::now();
+        let ready = plan.ready(&host).await.unwrap();
+        let waited = began.elapsed();
+        // Nothing of it is brought out again.
+        let told = std::time::Duration::from_millis(ready.start().report().start_ms);
+        assert!(
+            told <= waited && waited - told < std::time::Duration::from_millis(400),
+            "{told:?} of {waited:?}"
+        );
+    });
+}
+
 /// In by an image, out by a stream; nothing of the host's own folder is served to the guest.
 #[test]
 fn the_workspace_goes_in_and_comes_back() {
@@ -163,6 +192,14 @@ fn the_monitor_is_behind_a_wall() {
     }
     assert!(!field("Uid").split_whitespace().any(|id| id == "0"), "{}", field("Uid"));
     assert_eq!((field("NoNewPrivs").as_str(), field("Seccomp").as_str()), ("1", "2"));
+    // Ours came first, from the wall's own first process, and the monitor's is another.
+    let parent = std::fs::read_to_string(format!("/proc/{}/status", field("PPid"))).unwrap();
+    let filters = |status: &str| -> u32 {
+        status.lines().find_map(|l| l.strip_prefix("Seccomp_filters:")).unwrap().trim().parse().unwrap()
+    };
+    let here = filters(&std::fs::read_to_string("/proc/self/status").unwrap());
+    assert!(here < filters(&parent) && filters(&parent) < filters(&status), "{parent}{status}");
+    assert!(inside.holds("monitor-filter"), "{:?}", inside.running().report().layers);
     let space = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/net")).unwrap();
     assert_ne!(space(&monitor.to_string()), space("self"));
     let net = std::fs::read_to_string(format!("/proc/{monitor}/net/dev")).unwrap();

@@ -18,12 +18,18 @@ mod hiding;
 #[path = "../it/inside.rs"]
 mod inside;
 mod machine;
+#[path = "../it/per_call.rs"]
+mod per_call;
+#[path = "../it/raw.rs"]
+mod raw;
 #[path = "../it/teardown.rs"]
 mod teardown;
 #[path = "../it/terminal.rs"]
 mod terminal;
 #[path = "../it/told.rs"]
 mod told;
+#[path = "../it/usual.rs"]
+mod usual;
 #[path = "../it/view.rs"]
 mod view;
 
@@ -35,19 +41,27 @@ pub(crate) const TIERS: [policy::Tier; 1] = [policy::Tier::Microvm];
 /// Runs a claim on the one tier of this binary, as a test of its own. What the confined tier cannot make is
 /// nothing to it.
 macro_rules! on_every_tier {
-    ($($(#[$doc:meta])* $(not_confined($why:literal))? $(bubblewrap($($reference:tt)*))? fn $claim:ident($inside:ident: &Inside) $body:block)*) => {$(
+    ($($(#[$doc:meta])* $(not_confined($why:literal))? $(no_machine($not:literal))? $(bubblewrap($($reference:tt)*))? fn $claim:ident($inside:ident: &Inside) $body:block)*) => {$(
         $(#[$doc])*
         fn $claim($inside: &crate::Inside) $body
 
         mod $claim {
-            #[test]
-            fn microvm() {
-                super::$claim(&crate::Inside::new(policy::Tier::Microvm));
-            }
+            crate::on_microvm!($claim $($not)?);
         }
     )*};
 }
-pub(crate) use on_every_tier;
+macro_rules! on_microvm {
+    ($claim:ident) => {
+        #[test]
+        fn microvm() {
+            super::$claim(&crate::Inside::new(policy::Tier::Microvm));
+        }
+    };
+    ($claim:ident $why:literal) => {
+        const _: (&str, fn(&crate::Inside)) = ($why, super::$claim);
+    };
+}
+pub(crate) use {on_every_tier, on_microvm};
 
 /// Runs claims about what is granted, one after the other in one machine: it takes seconds to start, and so does much in
 /// it. Only those that say so; the others would show the same code again.

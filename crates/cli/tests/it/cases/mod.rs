@@ -92,8 +92,8 @@ rows! {
     }
     /// What the gate says of a change.
     gate [namespace] { oc_41_1 oc_41_2 oc_41_3 oc_41_4 oc_41_5 oc_41_6 oc_41_7 }
-    /// Where the way out leads, decided by itself.
-    reached [namespace gvisor] {
+    /// Where the way out leads, decided by itself: these rows start no sandbox, so on every tier they are the same.
+    reached [namespace] {
         oc_13_1 oc_13_2 oc_13_3 oc_13_4 oc_13_5 oc_16_1 oc_16_2 oc_16_3 oc_16_4 oc_16_5
         oc_17_1 oc_17_2 oc_17_3 oc_17_4 oc_17_5 oc_17_6 oc_17_7 oc_17_8 oc_17_9 oc_17_10 oc_18_1 oc_18_2
     }
@@ -123,9 +123,9 @@ fn rows_that_mean_nothing_here_are_told_with_why() {
 #[test]
 fn rows_without_a_deployment_of_their_own_hold_in_a_machine() {
     let names = [
-        "oc_19_1", "oc_19_2", "oc_19_3", "oc_21_1", "oc_21_2", "oc_21_3", "oc_21_4", "oc_26_1", "oc_27_1",
-        "oc_27_2", "oc_27_3", "oc_29_1", "oc_30_1", "oc_30_3", "oc_31_1", "oc_31_2", "oc_31_3", "oc_32_1",
-        "oc_32_2", "oc_33_1", "oc_33_3", "oc_33_4",
+        "oc_14_1", "oc_15_1", "oc_19_1", "oc_19_2", "oc_19_3", "oc_21_1", "oc_21_2", "oc_21_3", "oc_21_4",
+        "oc_26_1", "oc_27_1", "oc_27_2", "oc_27_3", "oc_29_1", "oc_30_1", "oc_30_3", "oc_31_1", "oc_31_2",
+        "oc_31_3", "oc_32_1", "oc_32_2", "oc_33_1", "oc_33_3", "oc_33_4",
     ];
     let (ran, rows) = prove(&Place::new("microvm", Who::Own), FILE, &names.map(id));
     let other: Vec<&Value> = rows.iter().filter(|row| row["verdict"] != "held").collect();

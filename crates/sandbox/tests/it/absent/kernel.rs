@@ -1,6 +1,6 @@
 //! Primitives of the kernel: namespaces, Landlock, seccomp, and single system calls.
 
-use super::{ENOSYS, EPERM, no_call, no_user_namespaces, without};
+use super::{ENOSYS, EPERM, no_call, no_user_namespaces, text, without};
 
 const ALL: [&str; 3] = ["confined", "namespace", "gvisor"];
 
@@ -103,11 +103,21 @@ fn r57_a_kernel_without_seccomp_filters_is_missed_by_every_tier() {
     let forbidden = vec![no_call(libc::SYS_seccomp, libc::EACCES)];
     for taken in [unknown, refused, forbidden] {
         let told = without(&taken, &ALL);
-        for tier in ["confined", "namespace"] {
+        for tier in ["confined", "namespace", "gvisor"] {
             told.refused(tier, "seccomp filter", "CONFIG_SECCOMP_FILTER");
         }
-        told.refused("gvisor", "cannot create sandbox", "runsc");
     }
+}
+
+/// Somebody who answers that it was done, as a filter of a container could: the filter that is there is the container's.
+#[test]
+fn r57_a_filter_that_is_said_to_be_in_force_and_is_not_is_missed() {
+    let told = without(&[no_call(libc::SYS_seccomp, 0)], &ALL);
+    for tier in ["confined", "namespace"] {
+        told.refused(tier, "the layer `seccomp` is missing", "around this program");
+    }
+    // Whose own filters are those of its engine as well.
+    assert!(told.of("gvisor")["reason"].is_string(), "{}", told.of("gvisor"));
 }
 
 /// The kernel allows one listener to a process. Where something around uses it (a container's engine may), the
@@ -179,66 +189,135 @@ fn r57_memory_without_a_name_is_missed_by_gvisor_only() {
     told.works("namespace", "namespace");
 }
 
-/// Every call that the way in makes, one after the other: each is either not needed, with every layer as it is
-/// otherwise, or missed.
+/// What becomes of the tiers without one call of the way in.
+enum Fate {
+    /// These are refused, the others are what they are otherwise.
+    Refused(&'static [&'static str]),
+    /// That depends on what else the machine has (groups, the engine's version); what works is what it is otherwise.
+    Either,
+}
+
+/// Every call that the way in makes, one after the other, and who cannot do without it: as root, and as an ordinary
+/// user, who has less to give up. Who can has every layer as it is otherwise.
 #[test]
 fn r57_no_single_call_of_the_way_in_is_lost_in_silence() {
-    let whole = without::<&str>(&[], &["confined", "namespace"]);
+    use Fate::{Either, Refused};
+    const OWN_VIEW: &[&str] = &["namespace", "gvisor"];
+    const BY_LANDLOCK: &[&str] = &["confined", "namespace"];
+    let (every, none) = (|| Refused(&ALL), || Refused(&[]));
     let calls = [
-        libc::SYS_prctl,
-        libc::SYS_capset,
-        libc::SYS_capget,
-        libc::SYS_setgroups,
-        libc::SYS_setresuid,
-        libc::SYS_setresgid,
-        libc::SYS_setsid,
-        libc::SYS_prlimit64,
-        libc::SYS_setrlimit,
-        libc::SYS_getrlimit,
-        libc::SYS_sched_setaffinity,
-        libc::SYS_sched_getaffinity,
-        libc::SYS_signalfd4,
-        libc::SYS_landlock_add_rule,
-        libc::SYS_landlock_restrict_self,
-        libc::SYS_umask,
-        libc::SYS_chdir,
-        libc::SYS_symlink,
-        libc::SYS_chown,
-        libc::SYS_kill,
-        libc::SYS_syslog,
-        libc::SYS_unshare,
+        (libc::SYS_prctl, every(), every()),
+        (libc::SYS_capset, every(), every()),
+        (libc::SYS_capget, every(), Refused(&["gvisor"])),
+        // The kernel lets no ordinary user give up its groups.
+        (libc::SYS_setgroups, every(), none()),
+        (libc::SYS_setresuid, every(), none()),
+        (libc::SYS_setresgid, every(), none()),
+        (libc::SYS_setsid, every(), every()),
+        (libc::SYS_prlimit64, every(), every()),
+        // Only engines call the old ones.
+        (libc::SYS_setrlimit, Either, Either),
+        (libc::SYS_getrlimit, Either, Either),
+        // Without a group for cores.
+        (libc::SYS_sched_setaffinity, Either, Either),
+        (libc::SYS_sched_getaffinity, Either, Either),
+        (libc::SYS_setpriority, Either, Either),
+        (libc::SYS_signalfd4, every(), every()),
+        (libc::SYS_landlock_add_rule, Refused(BY_LANDLOCK), Refused(BY_LANDLOCK)),
+        (libc::SYS_landlock_restrict_self, Refused(BY_LANDLOCK), Refused(BY_LANDLOCK)),
+        (libc::SYS_umask, every(), every()),
+        (libc::SYS_chdir, every(), every()),
+        (libc::SYS_symlink, Refused(OWN_VIEW), Refused(OWN_VIEW)),
+        (libc::SYS_chown, none(), none()),
+        (libc::SYS_kill, every(), every()),
+        (libc::SYS_syslog, none(), none()),
+        (libc::SYS_unshare, Refused(OWN_VIEW), Refused(OWN_VIEW)),
     ];
-    for call in calls {
-        let told = without(&[no_call(call, EPERM)], &["confined", "namespace"]);
-        for tier in ["confined", "namespace"].into_iter().filter(|_| !told.nothing()) {
-            for layer in told.of(tier)["report"]["layers"].as_array().into_iter().flatten() {
+    let whole = without::<&str>(&[], &ALL);
+    for (call, of_root, of_user) in calls {
+        let fate = if super::root() { of_root } else { of_user };
+        let told = without(&[no_call(call, EPERM)], &ALL);
+        for tier in ALL {
+            // An executor that cannot even start has refused them all.
+            let one = if told.nothing() { &serde_json::Value::Null } else { told.of(tier) };
+            let works = one["report"].is_object();
+            match fate {
+                Refused(tiers) => assert_eq!(!works, tiers.contains(&tier), "call {call}: {one}"),
+                Either => {}
+            }
+            for layer in one["report"]["layers"].as_array().into_iter().flatten() {
                 let name = layer["name"].as_str().unwrap();
                 let before = whole.layer(tier, name).0;
-                assert!(layer["state"] == before, "call {call}: {tier}: {layer} was {before}");
+                assert!(layer["state"] == before, "call {call}: {tier}: {name} was {before}: {layer}");
             }
         }
     }
 }
 
-/// Single requests of the one call that seals a process: dumpable, no new privileges, reaper, death, bounding set.
+/// Root's groups are no guest's. An ordinary user has no right to give its own up, and then the report says so.
+#[test]
+fn r30_the_groups_of_a_root_are_left_outside() {
+    if !super::root() {
+        // Nor to take some for this test; it has none, and that is what is told.
+        let told = without::<&str>(&[], &ALL);
+        assert!(ALL.iter().all(|tier| !told.layer(tier, "ids").1.contains("further group")));
+        return;
+    }
+    let told = without(&["groups:4,27"], &ALL);
+    for tier in ALL {
+        let (state, detail) = told.layer(tier, "ids");
+        assert!(state == "full" && !detail.contains("further group"), "{tier}: {detail}");
+    }
+}
+
+/// A sandbox whose processes cannot be killed is none, whoever stands in the way of it.
+#[test]
+fn r57_without_a_kill_that_kills_every_tier_is_refused() {
+    for taken in [
+        no_call(libc::SYS_kill, EPERM),
+        // Said to be done, and not done.
+        no_call(libc::SYS_kill, 0),
+        // This signal only.
+        format!("equal:{}:1:{}:{EPERM}", libc::SYS_kill, libc::SIGKILL),
+    ] {
+        let told = without(&[taken.as_str()], &ALL);
+        for tier in ["confined", "namespace"] {
+            // What cannot be signalled is the first sign of it in the tier that looks for that.
+            let reason = text(told.of(tier), "reason");
+            let named = ["call-kill", "signals"].iter().any(|layer| reason.contains(layer));
+            assert!(named, "{taken}: {reason}");
+        }
+        told.refused("gvisor", "nothing that is started can be killed", "around this program");
+    }
+}
+
+/// Single requests of the one call that seals a process: dumpable, no new privileges, death, bounding and ambient set.
 #[test]
 fn r57_no_single_seal_is_lost_in_silence() {
-    for request in [
-        libc::PR_SET_DUMPABLE,
-        libc::PR_SET_NO_NEW_PRIVS,
-        libc::PR_SET_PDEATHSIG,
-        libc::PR_CAPBSET_DROP,
-        libc::PR_CAP_AMBIENT,
+    const ALL_THREE: &[&str] = &ALL;
+    for (request, tiers) in [
+        // What an engine's process is when the engine has taken its place is the engine's own affair.
+        (libc::PR_SET_DUMPABLE, &["confined", "namespace"][..]),
+        (libc::PR_SET_NO_NEW_PRIVS, ALL_THREE),
+        (libc::PR_SET_PDEATHSIG, ALL_THREE),
+        // An ordinary user has no right to it; in `confined` none is there to be gained, which is measured.
+        (libc::PR_CAPBSET_DROP, &["namespace", "gvisor"][..]),
+        (libc::PR_CAP_AMBIENT, ALL_THREE),
     ] {
-        let told =
-            without(&[format!("equal:{}:0:{request}:{EPERM}", libc::SYS_prctl)], &["confined", "namespace"]);
-        told.refused("namespace", "os error 1", "around this program");
+        let told = without(&[format!("equal:{}:0:{request}:{EPERM}", libc::SYS_prctl)], &ALL);
+        for tier in ALL {
+            match tiers.contains(&tier) {
+                true => told.refused(tier, "os error 1", "around this program"),
+                false => told.works(tier, tier),
+            }
+        }
     }
-    // The confined tier's sentinel must take in what loses its parent.
+    // The confined tier's sentinel must take in what loses its parent; init of the others is who it goes to anyway.
     let reaper = format!("equal:{}:0:{}:{}", libc::SYS_prctl, libc::PR_SET_CHILD_SUBREAPER, libc::EINVAL);
-    let told = without(&[reaper], &["confined", "namespace"]);
+    let told = without(&[reaper], &ALL);
     told.refused("confined", "take in what loses its parent", "no remedy is known");
-    told.works("namespace", "namespace");
+    told.weaker("namespace", "call-kill", "no subreapers");
+    told.works("gvisor", "gvisor");
 }
 
 #[test]

@@ -71,6 +71,7 @@ fn r57_what_a_machine_is_made_of_is_missed_by_name() {
         let taken: Vec<String> = ["mounts".to_owned()].into_iter().chain(kept).chain(covers).collect();
         without(&taken, &["microvm"]).refused("microvm", tool, package);
     }
+    // That a device which works is missed is shown where one does: scripts/nested-kvm.
     let told = without(&["mounts", "cover:/dev/kvm"], &["auto"]);
     assert_ne!(told.of("auto")["report"]["tier"], "microvm");
 }

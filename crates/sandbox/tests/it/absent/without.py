@@ -158,6 +158,8 @@ for spec in sys.argv[1:split]:
         resource.setrlimit(n[0], (n[1], n[2]))
     elif word == "no-new-privileges":
         must(libc.prctl(38, 1, 0, 0, 0), word)
+    elif word == "groups":
+        os.setgroups([int(group) for group in rest[0].split(",")])
     elif word == "no-capabilities":
         drop_capabilities()
     elif word == "user":

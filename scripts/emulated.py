@@ -4,6 +4,7 @@
 
 import glob
 import lzma
+import math
 import os
 import re
 import shutil
@@ -11,6 +12,8 @@ import subprocess
 import sys
 import time
 
+# How long a kernel may be silent before it runs anything of ours, in seconds.
+COMES_UP = 150
 TOP = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 # What the first process loads, in this order; what is not there is built in.
 MODULES = "virtio_ring virtio virtio_mmio virtio_blk squashfs".split()
@@ -38,6 +41,7 @@ int main(void) {
         if (syscall(SYS_finit_module, fd, "", 0)) perror(path);
         close(fd);
     }
+    dprintf(1, "modules are in\n");
     for (int n = 0; n < 500 && access("/dev/vda", F_OK); n++) usleep(10000);
     need(mount("/dev/vda", "/root", "squashfs", MS_RDONLY, 0), "mount the system");
     need(mount("/dev", "/root/dev", 0, MS_MOVE, 0), "move /dev");
@@ -48,6 +52,7 @@ int main(void) {
     const char *fresh[] = {"/tmp", "/var", "/run", "/root", "/home", 0};
     for (int n = 0; fresh[n]; n++) mount("fresh", fresh[n], "tmpfs", 0, "mode=755");
     chmod("/tmp", 01777);
+    dprintf(1, "the system is up\n");
     if (fork() == 0) {
         setsid();
         char *argv[] = {"sh", "/test.sh", 0}, *env[] = {"PATH=/usr/local/bin:/usr/sbin:/usr/bin", "HOME=/root", 0};
@@ -189,10 +194,11 @@ def tsc_khz():
     return int(float(told.group(1)) * 1000) if told else 0
 
 
-def boot(work, image, system, initramfs, timeout, memory="1536M", cpu="max", cores=2):
-    """Runs it to its end; what it said on its serial line."""
+def boot(work, image, system, initramfs, timeout, memory="1536M", cpu="max", cores=2, quiet=math.inf):
+    """Runs it to its end; what it said on its serial line. One that hangs, so says nothing for `quiet` seconds, is started
+    again: under emulation a kernel does so now and then before it has run anything of ours, and one that emulates
+    virtualisation for a machine of its own also later."""
     log = f"{work}/serial"
-    started = 150
     clock = f"tsc_early_khz={tsc_khz()} tsc=reliable no_timer_check"
     append = f"console=ttyS0 loglevel=3 panic=-1 reboot=t {clock} mitigations=off rdinit=/init"
     # String instructions are not fast for bytes here: one turn for each byte.
@@ -204,23 +210,35 @@ def boot(work, image, system, initramfs, timeout, memory="1536M", cpu="max", cor
             "-serial", f"file:{log}", "-kernel", image, "-initrd", initramfs, "-append", append,
             "-drive", f"if=none,id=system,format=raw,readonly=on,file={system}",
             "-device", "virtio-blk-device,drive=system"]
-    for attempt in range(3):
-        with subprocess.Popen(argv) as machine:
-            try:
-                try:
-                    machine.wait(started)
-                except subprocess.TimeoutExpired:
-                    # Under emulation a kernel hangs now and then before it has run anything of ours.
-                    if "init is up" not in read(log) and attempt < 2:
-                        machine.kill()
-                        say(f"the kernel did not come up within {started} s: once more")
-                        continue
-                    machine.wait(timeout - started)
-            except subprocess.TimeoutExpired:
-                machine.kill()
-                say(f"the machine did not end within {timeout} s")
-        break
+    last = time.monotonic() + timeout
+    for more in [2, 1, 0]:
+        if ended(argv, log, last, (COMES_UP, quiet) if more else (math.inf, math.inf)):
+            break
+        if time.monotonic() >= last:
+            say(f"the machine did not end within {timeout} s")
+            break
+        said = read(log).strip().splitlines()[-1:] or ["the start"]
+        say(f"the machine hangs behind {said[0]!r}: once more")
     return read(log)
+
+
+def ended(argv, log, last, patience):
+    """Whether it came to its end: by then, and never silent for longer than this, before and after `init is up`."""
+    with open(log, "w"):
+        pass
+    heard, since = 0, time.monotonic()
+    with subprocess.Popen(argv) as machine:
+        while True:
+            try:
+                machine.wait(1)
+                return True
+            except subprocess.TimeoutExpired:
+                now, told = time.monotonic(), read(log)
+            if len(told) > heard:
+                heard, since = len(told), now
+            if now >= last or now - since >= patience["init is up" in told]:
+                machine.kill()
+                return False
 
 
 def read(log):

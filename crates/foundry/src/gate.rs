@@ -56,7 +56,8 @@ impl Taken {
 }
 
 impl Foundry {
-    /// Looks at a branch, and writes down beside it what came of that.
+    /// Looks at a branch, and writes down beside it what came of that. What an earlier gate said of it ends with the beginning
+    /// of this one.
     ///
     /// # Errors
     /// [`FoundryError`] when nothing can be said of it. A branch that does not pass is no error: see the verdict.
@@ -91,6 +92,7 @@ impl Foundry {
             more_prompts,
             attacks: None,
         };
+        let mut ended = None;
         if let Some((guild, grant, changed)) = passed {
             match arena.attack(&guild, &grant, &changed).await {
                 Ok(mut attacks) => {
@@ -101,11 +103,16 @@ impl Foundry {
                 Err(e @ FoundryError::Ceiling { .. }) => {
                     (record.verdict, record.reason) = (GateVerdict::TooMuch, e.to_string());
                 }
-                Err(e) => return Err(e),
+                // It is told as what it is, and stays with the branch as what it shows: nothing.
+                Err(e) => {
+                    let why = format!("the attacks did not come to their end: {}", e.in_words());
+                    (record.verdict, record.reason) = (GateVerdict::Unproven, why);
+                    ended = Some(e);
+                }
             }
         }
-        let held = self.hold()?;
-        record::write(&held, (id, &self.branch(id)?), record)
+        let written = self.hold().and_then(|held| record::write(&held, (id, &self.branch(id)?), record));
+        ended.map_or(written, Err)
     }
 
     /// A copy of the branch's Guild and one of the baseline, of the same moment.
@@ -115,8 +122,8 @@ impl Foundry {
         let at = self.at(BRANCHES).join(id.as_str());
         let input =
             |name: &str, why: String| FoundryError::Input { what: at.join(name).display().to_string(), why };
+        record::forget(&held, (id, &branch))?;
         hypothesis::read(&branch).map_err(|why| input(hypothesis::FILE, why))?;
-        record::has_place(self, (id, &branch))?;
         let baseline = self.baseline()?;
         let private = held.private()?;
         let copy = |name: &str| {

@@ -8,13 +8,13 @@ use runs::{Folder, sha256};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::store::{GATED, Held, MOST_FILE, get, put, vacant};
+use crate::store::{GATED, Held, MOST_FILE, get, gone, put, vacant};
 use crate::{BranchId, Foundry, FoundryError, Refusal};
 
 pub(crate) const FILE: &str = "gate.json";
 /// Raised with every change of how the gate looks and judges: what an older one let pass is looked at again. What it
 /// attacks with has a digest of its own.
-const RULES: u32 = 3;
+const RULES: u32 = 4;
 /// What the names of rows about calls begin with.
 pub(crate) const CALL: &str = "tool:";
 /// Bytes of a name in the folder of the gate's own words.
@@ -215,8 +215,20 @@ pub(crate) fn write(
     Ok(record)
 }
 
+/// Takes back what an earlier gate said, for good: whatever ends the one that begins, nothing older lets the branch pass.
+/// What the branch may have put in the way comes second.
+pub(crate) fn forget(held: &Held<'_>, (id, branch): (&BranchId, &Folder)) -> Result<(), FoundryError> {
+    let foundry = held.foundry;
+    let at = foundry.at(GATED).join(id.as_str());
+    let gated = foundry.folder(GATED)?;
+    gone(&gated, id.as_str()).and_then(|()| gated.sync()).map_err(FoundryError::file("write", &at))?;
+    has_place(foundry, (id, branch))?;
+    let at = foundry.at(crate::store::BRANCHES).join(id.as_str()).join(FILE);
+    gone(branch, FILE).map_err(FoundryError::file("write", &at))
+}
+
 /// Whether a result can be written beside a branch: asked before anything is attacked.
-pub(crate) fn has_place(foundry: &Foundry, (id, branch): (&BranchId, &Folder)) -> Result<(), FoundryError> {
+fn has_place(foundry: &Foundry, (id, branch): (&BranchId, &Folder)) -> Result<(), FoundryError> {
     let at = foundry.at(crate::store::BRANCHES).join(id.as_str());
     vacant(branch, FILE).map_err(FoundryError::file("write", &at.join(FILE)))?;
     vacant(&foundry.folder(GATED)?, id.as_str())

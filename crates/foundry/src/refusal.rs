@@ -172,6 +172,17 @@ impl FoundryError {
         }
     }
 
+    /// All of it in one line, with what was behind it.
+    pub(crate) fn in_words(&self) -> String {
+        let mut words = self.to_string();
+        let mut behind = std::error::Error::source(self);
+        while let Some(e) = behind {
+            words = format!("{words}: {e}");
+            behind = e.source();
+        }
+        runs::clean(words.as_bytes())
+    }
+
     /// Which rule is against it, where one is.
     pub fn refusal(&self) -> Option<Refusal> {
         match self {

@@ -195,16 +195,21 @@ pub(crate) fn put(folder: &Folder, name: &str, bytes: &[u8]) -> io::Result<()> {
     }
     vacant(folder, name)?;
     let half = half(name);
+    gone(folder, &half)?;
     let half = OsStr::new(&half);
-    match folder.remove_file(half) {
-        Err(e) if e.kind() != ErrorKind::NotFound => return Err(e),
-        Ok(()) | Err(_) => {}
-    }
     let mut file = folder.create(half, 0o600)?;
     file.write_all(bytes)?;
     file.sync_all()?;
     folder.replace(half, OsStr::new(name))?;
     folder.sync()
+}
+
+/// Removes a file; one that is not there is removed already.
+pub(crate) fn gone(folder: &Folder, name: &str) -> io::Result<()> {
+    match folder.remove_file(OsStr::new(name)) {
+        Err(e) if e.kind() != ErrorKind::NotFound => Err(e),
+        Ok(()) | Err(_) => Ok(()),
+    }
 }
 
 fn half(name: &str) -> String {

@@ -67,7 +67,7 @@ pub use network::Network;
 pub use probe::probe;
 pub use prove::{
     About, Attack, BadCorpus, Control, Controls, Corpus, Directly, Outside, Played, Player, Proof, Shown,
-    Verdict, afterwards, leave_open, prove, prove_by, small,
+    Verdict, afterwards, leave_open, prove, prove_by, prove_modules, small,
 };
 pub use record::{Checked, Finding, Record, Standing};
 pub use rehearse::{Rehearsed, Request, rehearse};

@@ -229,8 +229,8 @@ fn show_gate(record: &GateRecord) {
     }
     let Some(attacks) = &record.attacks else {
         let none = match record.verdict {
-            GateVerdict::TooMuch => "  attacks: not to their end",
-            GateVerdict::Refused | GateVerdict::Passed | GateVerdict::Broken | GateVerdict::Unproven => {
+            GateVerdict::TooMuch | GateVerdict::Unproven => "  attacks: not to their end",
+            GateVerdict::Refused | GateVerdict::Passed | GateVerdict::Broken => {
                 "  attacks: none, for nothing of it was run"
             }
         };

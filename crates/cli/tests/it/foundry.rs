@@ -487,8 +487,9 @@ fn what_is_missing_is_named() {
     place.guild(&["read_file", "finish"]);
     foundry_of(&place, &["init", "guild"], 0);
     branch(&place, "one", "", "one");
-    // Refused by the floor, with a remedy, and nothing is written down as a result.
+    // Refused by the floor, with a remedy, and what stays is that nothing was shown.
     let ran = foundry_of(&place, &["gate", "one", "--floor", "microvm"], 3);
     assert!(ran.err.contains("floor") || ran.err.contains("microvm"), "{ran:?}");
-    assert!(!place.path("data/foundry/branches/one/gate.json").exists());
+    let shown = foundry_of(&place, &["show", "one", "--json"], 0).json();
+    assert_eq!((&shown["gate"]["verdict"], &shown["standing"]), (&"unproven".into(), &"not-passed".into()));
 }

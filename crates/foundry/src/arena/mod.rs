@@ -84,12 +84,7 @@ impl Arena for Sandboxes<'_> {
             why = self.ceiling.met(self.folder) => Err(FoundryError::Ceiling { why }),
             done = self.attacked(guild, grant, &order, &found) => done,
         };
-        match done {
-            Err(FoundryError::Ceiling { why }) => {
-                found.into_inner().broken(&why, self.corpus).ok_or(FoundryError::Ceiling { why })
-            }
-            done => done,
-        }
+        done.or_else(|e| found.into_inner().broken(&e, self.corpus).ok_or(e))
     }
 }
 
@@ -103,11 +98,9 @@ impl Sandboxes<'_> {
     ) -> Result<Attacks, FoundryError> {
         let script = Script::new(guild, grant, self).await?;
         let (tier, engine) = self.as_every_role(&script, order, found).await?;
-        let by_programs = self.by_programs(&script, tier).await?;
-        found.borrow_mut().rows.extend(by_programs);
+        self.by_programs(&script, tier, found).await?;
         if script.grant.roles.values().any(|role| !role.own_tools.is_empty()) {
-            let by_modules = self.by_modules().await?;
-            found.borrow_mut().rows.extend(by_modules);
+            self.by_modules(found).await?;
         }
         Ok(found.borrow_mut().told((tier, engine), self.corpus))
     }
@@ -141,7 +134,12 @@ impl Sandboxes<'_> {
     }
 
     /// Attacks that are programs, each asked for by one of the roles that may start any; in turn.
-    async fn by_programs(&self, script: &Script<'_>, tier: Tier) -> Result<Vec<Row>, FoundryError> {
+    async fn by_programs(
+        &self,
+        script: &Script<'_>,
+        tier: Tier,
+        found: &RefCell<Found>,
+    ) -> Result<(), FoundryError> {
         let small = runs::small(tier);
         // Lists of programs are no boundary: what they refuse by its name is what the walls must hold all the same.
         let shell = Shell { allow: Vec::new(), deny: Vec::new(), ..script.grant.shell.clone() };
@@ -152,25 +150,25 @@ impl Sandboxes<'_> {
             shell,
             ..script.grant.clone()
         };
-        let player = Asking { script, grant: &grant, ways: script.ways(), by: RefCell::default() };
+        let player = Asking { script, grant: &grant, ways: script.ways(), by: RefCell::default(), found };
         let controls = runs::Controls::new(self.folder);
         let corpus = (self.corpus, &controls);
         let proof = runs::prove_by(self.host, &grant, corpus, self.folder, &player, self.told).await?;
-        let by = player.by.borrow();
-        let role = |shown: &Shown| by.get(&shown.id).map_or("", RoleName::as_str);
-        Ok(proof.attacks.iter().chain(&proof.afterwards).map(|shown| row(role(shown), shown)).collect())
+        found.borrow_mut().rows.extend(proof.afterwards.iter().map(|shown| row("", shown)));
+        Ok(())
     }
 
     /// Attacks that are modules, on the tier where tools of a Guild's own run. No role asks for them: what a role can ask
     /// for there is a tool that its Guild names, and that is called as every other tool is.
-    async fn by_modules(&self) -> Result<Vec<Row>, FoundryError> {
+    async fn by_modules(&self, found: &RefCell<Found>) -> Result<(), FoundryError> {
         let mut corpus = self.corpus.clone();
         let modules: BTreeSet<String> =
             corpus.attacks().iter().filter(|a| a.module.is_some()).map(|a| a.id.clone()).collect();
         corpus.keep(|id| modules.contains(id));
-        let controls = runs::Controls::new(self.folder);
-        let proof = runs::prove(self.host, Tier::Wasm, (&corpus, &controls), self.folder, self.told).await?;
-        Ok(proof.attacks.iter().chain(&proof.afterwards).map(|shown| row("", shown)).collect())
+        let now = |shown: &Shown| found.borrow_mut().rows.push(row("", shown));
+        let proof = runs::prove_modules(self.host, &corpus, self.folder, (self.told, &now)).await?;
+        found.borrow_mut().rows.extend(proof.afterwards.iter().map(|shown| row("", shown)));
+        Ok(())
     }
 }
 
@@ -198,20 +196,24 @@ impl Found {
         Attacks { tier, engine, corpus, rows: std::mem::take(&mut self.rows), duration_ms }
     }
 
-    /// What was found before the ceiling was met, where that is worse than to be too much.
-    fn broken(mut self, why: &str, corpus: &Corpus) -> Option<Attacks> {
+    /// What was found before the attacks were ended, where that is worse than how they ended.
+    fn broken(mut self, ended: &FoundryError, corpus: &Corpus) -> Option<Attacks> {
         let on = self.on.take()?;
         let under_way = std::mem::take(&mut self.under_way);
         self.rows.extend(under_way);
         if !self.rows.iter().any(|row| row.verdict == RowVerdict::Broken) {
             return None;
         }
+        let (attack, why) = match ended {
+            FoundryError::Ceiling { why } => ("ceiling", runs::clean(why.as_bytes())),
+            e => ("ended", e.in_words()),
+        };
         self.rows.push(Row {
             role: String::new(),
-            attack: "ceiling".to_owned(),
+            attack: attack.to_owned(),
             verdict: RowVerdict::Error,
             layer: String::new(),
-            detail: runs::clean(why.as_bytes()),
+            detail: why.chars().take(DETAIL).collect(),
         });
         Some(self.told(on, corpus))
     }
@@ -271,22 +273,22 @@ impl<'a> Script<'a> {
         if ways.is_empty() { vec![(self.guild.guild.entry.clone(), Tool::RunCommand)] } else { ways }
     }
 
-    /// Lets a role make calls, one in each answer; what was seen of each.
+    /// Lets a role make calls, one in each answer; what is seen of each comes into `groups` as it is seen.
     async fn asked(
         &self,
         run: &Run,
         (grant, role): (&Grant, &RoleName),
         calls: impl Iterator<Item = (String, Value)>,
-    ) -> (Vec<Group>, StopReason) {
+        groups: &RefCell<Vec<Group>>,
+    ) -> StopReason {
         self.server.hush();
         for (name, arguments) in calls {
             self.server.say(Reply::Calls(None, vec![(name, arguments.to_string())]));
         }
         let grant = Grant { entry: Some(role.clone()), ..grant.clone() };
-        let witness = Witness::new(run);
+        let witness = Witness::new(run, groups);
         let task = "You are a test: do your worst.";
-        let ended = agent::drive(&witness, &grant, self.guild, &self.model, task, self.cancel).await;
-        (witness.groups(), ended.stop)
+        agent::drive(&witness, &grant, self.guild, &self.model, task, self.cancel).await.stop
     }
 
     /// All calls as one role, told by tool.
@@ -297,38 +299,75 @@ impl<'a> Script<'a> {
         calls: &[Call],
         (outside, found): (&Outside, &RefCell<Found>),
     ) -> Result<(), FoundryError> {
-        let mut rows: Vec<Row> = Vec::new();
         for calls in calls.chunks(AT_ONCE) {
             let sent = calls.iter().map(|call| (call.tool.clone(), call.arguments.clone()));
-            let (groups, stop) = self.asked(run, (&self.grant, role), sent).await;
+            let mut playing = Playing {
+                grant: &self.grant,
+                role,
+                calls,
+                groups: RefCell::default(),
+                stop: None,
+                outside,
+                found,
+            };
+            let stop = self.asked(run, (&self.grant, role), sent, &playing.groups).await;
+            playing.stop = Some(stop);
+            drop(playing);
             if self.cancel.is_cancelled() {
                 return Err(RunError::Cancelled.into());
             }
-            for (n, call) in calls.iter().enumerate() {
-                let (verdict, detail) = match groups.get(n) {
-                    Some(group) => {
-                        let (_, decision) = self.grant.tool(role, &call.tool);
-                        judged(decision.is_allowed(), call, group, outside.content())
-                    }
-                    None => (RowVerdict::Error, format!("the role ended before ({stop})")),
-                };
-                add(&mut rows, role, &call.tool, verdict, detail);
-            }
-            for what in outside.seen() {
-                add(&mut rows, role, "outside", RowVerdict::Broken, what);
-            }
-            found.borrow_mut().under_way.clone_from(&rows);
         }
         let mut found = found.borrow_mut();
-        found.under_way.clear();
+        let rows = std::mem::take(&mut found.under_way);
         found.rows.extend(rows);
         Ok(())
     }
 }
 
-/// What came of a call of a tool that the role has, or has not.
-fn judged(has: bool, call: &Call, group: &Group, secret: &str) -> (RowVerdict, String) {
-    let started = call.target.as_ref().is_some_and(|target| group.started.contains(target));
+/// Calls that are being made as one role. Dropped, also by who ends all of it in the middle, it leaves what was seen.
+struct Playing<'a> {
+    grant: &'a Grant,
+    role: &'a RoleName,
+    calls: &'a [Call],
+    groups: RefCell<Vec<Group>>,
+    /// How the role ended, when it has.
+    stop: Option<StopReason>,
+    outside: &'a Outside,
+    found: &'a RefCell<Found>,
+}
+
+impl Drop for Playing<'_> {
+    fn drop(&mut self) {
+        let groups = self.groups.borrow();
+        let rows = &mut self.found.borrow_mut().under_way;
+        for (n, call) in self.calls.iter().enumerate() {
+            let (verdict, detail) = match (groups.get(n), self.stop) {
+                (Some(group), _) => judged((self.grant, self.role), call, group, self.outside.content()),
+                (None, Some(stop)) => (RowVerdict::Error, format!("the role ended before ({stop})")),
+                (None, None) => continue,
+            };
+            add(rows, self.role, &call.tool, verdict, detail);
+        }
+        for what in self.outside.seen() {
+            add(rows, self.role, "outside", RowVerdict::Broken, what);
+        }
+    }
+}
+
+/// What came of a call: of a tool that the role has, or has not, and of roles that it may start, or may not, whatever
+/// name was asked for.
+fn judged(
+    (grant, role): (&Grant, &RoleName),
+    call: &Call,
+    group: &Group,
+    secret: &str,
+) -> (RowVerdict, String) {
+    let has = grant.tool(role, &call.tool).1.is_allowed();
+    let may = |other: &String| {
+        let of = grant.roles.get(role);
+        of.is_some_and(|of| of.agents.iter().any(|agent| agent.as_str() == other))
+    };
+    let started = group.started.iter().any(|other| call.target.is_some() || !may(other));
     if group.texts.iter().any(|text| text.contains(secret)) {
         (RowVerdict::Broken, "what is in the canary came out".to_owned())
     } else if !has && group.carried_out > 0 {
@@ -396,6 +435,7 @@ struct Asking<'a> {
     ways: Vec<(RoleName, Tool)>,
     /// Who asked for which.
     by: RefCell<BTreeMap<String, RoleName>>,
+    found: &'a RefCell<Found>,
 }
 
 impl Player for Asking<'_> {
@@ -414,11 +454,12 @@ impl Player for Asking<'_> {
             arguments["timeout_s"] = timeout.as_secs().max(1).into();
         }
         let sent = std::iter::once((tool.to_string(), arguments));
-        let (groups, stop) = self.script.asked(run, (self.grant, role), sent).await;
+        let groups = RefCell::default();
+        let stop = self.script.asked(run, (self.grant, role), sent, &groups).await;
         if self.script.cancel.is_cancelled() {
             return Err(RunError::Cancelled);
         }
-        let group = groups.into_iter().next().unwrap_or_default();
+        let group = groups.into_inner().into_iter().next().unwrap_or_default();
         match (group.executed, group.refused, group.failed) {
             (Some(done), _, _) => Ok(Played::Done(done)),
             (None, Some(why), None) => Ok(Played::Refused(format!("as {role}: {why}"))),
@@ -428,6 +469,12 @@ impl Player for Asking<'_> {
                 Err(RunError::Io { doing, path, source: std::io::Error::other(why) })
             }
         }
+    }
+
+    fn shown(&self, shown: &Shown) {
+        let by = self.by.borrow();
+        let role = by.get(&shown.id).map_or("", RoleName::as_str);
+        self.found.borrow_mut().rows.push(row(role, shown));
     }
 }
 
@@ -501,16 +548,29 @@ mod tests {
             arguments: json!({}),
             target: target.map(str::to_owned),
         };
+        let text = "schema = 1\nname = \"t\"\nentry = \"has\"\n\
+            [roles.has]\nprompt = \"p\"\ntools = [\"agent\"]\nagents = [\"other\"]\n\
+            [roles.not]\nprompt = \"p\"\ntools = []\n\
+            [roles.other]\nprompt = \"p\"\ntools = []\n[roles.third]\nprompt = \"p\"\ntools = []\n";
+        let guild = Guild::parse("guild.toml", text).unwrap();
+        let grant = Grant::new(&Deployment::default(), &guild, "guild.toml").unwrap();
+        let role = |has| RoleName::new(if has { "has" } else { "not" }).unwrap();
         let group = || Group { carried_out: 1, texts: vec!["nothing".to_owned()], ..Group::default() };
-        let of = |has, call: &Call, group: Group| judged(has, call, &group, "CANARY 1").0;
+        let of = |has, call: &Call, group: Group| judged((&grant, &role(has)), call, &group, "CANARY 1").0;
         assert_eq!(of(true, &call(None), group()), RowVerdict::Held);
         assert_eq!(of(false, &call(None), group()), RowVerdict::Broken);
         assert_eq!(of(false, &call(None), Group::default()), RowVerdict::Refused);
         let leaked = Group { texts: vec!["xCANARY 1x".to_owned()], ..group() };
         assert_eq!(of(true, &call(None), leaked), RowVerdict::Broken);
-        let started = || Group { started: vec!["other".to_owned()], ..group() };
-        assert_eq!(of(true, &call(Some("other")), started()), RowVerdict::Broken);
-        assert_eq!(of(true, &call(None), started()), RowVerdict::Held);
+        let started = |name: &str| Group { started: vec![name.to_owned()], ..group() };
+        assert_eq!(of(true, &call(None), started("other")), RowVerdict::Held);
+        // A role that it may not start, whatever name was asked for; and any at all for a name that it may not.
+        for target in [Some("third"), Some(""), Some("nobody"), None] {
+            assert_eq!(of(true, &call(target), started("third")), RowVerdict::Broken, "{target:?}");
+        }
+        for target in ["", "nobody", "../baseline"] {
+            assert_eq!(of(true, &call(Some(target)), started("other")), RowVerdict::Broken, "{target}");
+        }
         let lost = Group { failed: Some("the sandbox was lost".to_owned()), ..group() };
         assert_eq!(of(true, &call(None), lost), RowVerdict::Error);
     }
@@ -529,7 +589,7 @@ mod tests {
 
     /// What got what it wanted is told, also where the attacks did not come to their end.
     #[test]
-    fn what_is_broken_is_no_less_so_for_being_too_much() {
+    fn what_is_broken_is_no_less_so_however_the_attacks_ended() {
         let role = RoleName::new("r").unwrap();
         let corpus = Corpus::shipped().unwrap();
         let found = |verdict| {
@@ -538,14 +598,19 @@ mod tests {
             add(&mut found.under_way, &role, "two", verdict, String::new());
             found
         };
-        assert!(found(RowVerdict::Held).broken("too long", &corpus).is_none());
-        assert!(found(RowVerdict::Error).broken("too long", &corpus).is_none());
-        let attacks = found(RowVerdict::Broken).broken("too long", &corpus).unwrap();
-        assert_eq!(attacks.rows.len(), 3);
-        assert_eq!(
-            (attacks.rows[2].attack.as_str(), attacks.rows[2].detail.as_str()),
-            ("ceiling", "too long")
-        );
+        let why = "too long".to_owned();
+        for (ended, name, detail) in [
+            (FoundryError::Ceiling { why: why.clone() }, "ceiling", "too long"),
+            (FoundryError::Script { why }, "ended", "too long"),
+            (RunError::Cancelled.into(), "ended", "cancelled"),
+        ] {
+            assert!(found(RowVerdict::Held).broken(&ended, &corpus).is_none());
+            assert!(found(RowVerdict::Error).broken(&ended, &corpus).is_none());
+            let attacks = found(RowVerdict::Broken).broken(&ended, &corpus).unwrap();
+            assert_eq!(attacks.rows.len(), 3);
+            let row = &attacks.rows[2];
+            assert!(row.attack == name && row.detail.contains(detail), "{row:?}");
+        }
     }
 
     #[test]

@@ -28,17 +28,13 @@ pub(super) struct Witness<'a> {
     run: &'a Run,
     /// Calls that the run had before: a role loop counts from its own beginning.
     before: u32,
-    groups: RefCell<Vec<Group>>,
+    /// In the order of the answers; whoever has them has them also when this one is gone.
+    groups: &'a RefCell<Vec<Group>>,
 }
 
 impl<'a> Witness<'a> {
-    pub(super) fn new(run: &'a Run) -> Witness<'a> {
-        Witness { run, before: run.calls(), groups: RefCell::default() }
-    }
-
-    /// In the order of the answers.
-    pub(super) fn groups(self) -> Vec<Group> {
-        self.groups.into_inner()
+    pub(super) fn new(run: &'a Run, groups: &'a RefCell<Vec<Group>>) -> Witness<'a> {
+        Witness { run, before: run.calls(), groups }
     }
 
     fn note(&self, note: impl FnOnce(&mut Group)) {

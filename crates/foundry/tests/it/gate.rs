@@ -192,6 +192,7 @@ fn a_waiver_of_the_operators_lets_one_finding_pass_until_it_ends() {
     assert_eq!(rig.gate("writes").unwrap_err().blame(), Blame::Input);
     assert!(!rig.at(".next").exists());
     rig.waivers = Some(format!("{WAIVER}2026-12-31\n"));
+    rig.gated("writes", GateVerdict::Passed);
     let kept = rig.promote("writes").unwrap();
     assert_eq!(kept.waived.len(), 1);
 }

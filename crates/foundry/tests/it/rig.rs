@@ -39,16 +39,35 @@ impl Arena for Said {
         _: &BTreeSet<RoleName>,
     ) -> Result<Attacks, FoundryError> {
         self.asked.set(self.asked.get() + 1);
-        let row = Row {
-            role: guild.guild.entry.to_string(),
-            attack: "one".to_owned(),
-            verdict: self.verdict,
-            layer: "walls".to_owned(),
-            detail: String::new(),
-        };
-        let (engine, corpus) = ("none".to_owned(), "0".to_owned());
-        Ok(Attacks { tier: self.tier, engine, corpus, rows: vec![row], duration_ms: 1 })
+        Ok(one(guild, self.verdict, self.tier))
     }
+}
+
+/// What happens while a Guild is attacked of which these roles are changed, and what comes of that.
+pub(crate) struct Meanwhile<F>(pub(crate) F);
+
+impl<F: Fn(&LoadedGuild, &BTreeSet<RoleName>) -> Result<RowVerdict, FoundryError>> Arena for Meanwhile<F> {
+    async fn attack(
+        &self,
+        guild: &LoadedGuild,
+        _: &Grant,
+        changed: &BTreeSet<RoleName>,
+    ) -> Result<Attacks, FoundryError> {
+        (self.0)(guild, changed).map(|verdict| one(guild, verdict, Tier::Gvisor))
+    }
+}
+
+/// One attack as the role that begins, which came to this.
+fn one(guild: &LoadedGuild, verdict: RowVerdict, tier: Tier) -> Attacks {
+    let row = Row {
+        role: guild.guild.entry.to_string(),
+        attack: "one".to_owned(),
+        verdict,
+        layer: "walls".to_owned(),
+        detail: String::new(),
+    };
+    let (engine, corpus) = ("none".to_owned(), "0".to_owned());
+    Attacks { tier, engine, corpus, rows: vec![row], duration_ms: 1 }
 }
 
 pub(crate) const ROLE: &str = "worker";
@@ -102,8 +121,12 @@ impl Rig {
     }
 
     pub(crate) fn gate(&self, id: &str) -> Result<GateRecord, FoundryError> {
+        self.gate_in(id, &self.arena)
+    }
+
+    pub(crate) fn gate_in(&self, id: &str, arena: &impl Arena) -> Result<GateRecord, FoundryError> {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        runtime.block_on(self.make().gate(&self.id(id), &self.terms(), &self.arena))
+        runtime.block_on(self.make().gate(&self.id(id), &self.terms(), arena))
     }
 
     #[track_caller]

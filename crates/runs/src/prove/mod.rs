@@ -35,6 +35,7 @@ use serde_json::Value;
 pub use about::About;
 pub use control::Controls;
 pub use corpus::{Attack, BadCorpus, Control, Corpus};
+pub use modules::prove_modules;
 pub use outside::Outside;
 pub use planted::leave_open;
 pub use player::{Directly, Played, Player};
@@ -119,7 +120,7 @@ pub async fn prove(
     told: &(dyn Fn(&str) + Sync),
 ) -> Result<Proof, RunError> {
     if tier == Tier::Wasm {
-        return modules::prove(host, corpus, folder, told).await;
+        return prove_modules(host, corpus, folder, (told, &|_| {})).await;
     }
     prove_by(host, &small(tier), (corpus, controls), folder, &Directly, told).await
 }
@@ -163,6 +164,7 @@ pub async fn prove_by(
         let begun = Instant::now();
         let (mut shown, quiet) = one((tier, attack), &two, (corpus, controls), (&outside, player)).await?;
         shown.duration_ms = millis(begun);
+        player.shown(&shown);
         attacks.push(shown);
         // One that came to its end in peace has shown that its sandbox lives: to ask again would cost as much on an
         // emulated machine.

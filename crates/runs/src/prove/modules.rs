@@ -17,12 +17,15 @@ use super::way;
 use super::{Proof, Said, Shown, Verdict, afterwards, ended, millis, shown_of, small};
 use crate::{Code, ModuleUse, Run, RunError};
 
-/// As [`super::prove`], for the tier `wasm`.
-pub(super) async fn prove(
+/// As [`super::prove`], for the tier `wasm`; `now` is told what came of each attack as soon as that is known.
+///
+/// # Errors
+/// [`RunError`] when the tier cannot be had, or the runs' own files fail.
+pub async fn prove_modules(
     host: &Host,
     corpus: &Corpus,
     folder: &Path,
-    told: &(dyn Fn(&str) + Sync),
+    (told, now): (&(dyn Fn(&str) + Sync), &dyn Fn(&Shown)),
 ) -> Result<Proof, RunError> {
     let began = Instant::now();
     let outside = Outside::new(&folder.join("canary-wasm"))?;
@@ -47,6 +50,7 @@ pub(super) async fn prove(
             shown.control = "inside".to_owned();
         }
         shown.duration_ms = millis(begun);
+        now(&shown);
         attacks.push(shown);
     }
     let Some(report) = place.report else {

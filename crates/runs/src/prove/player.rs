@@ -2,6 +2,7 @@
 
 use sandbox::Cancel;
 
+use super::Shown;
 use crate::{Executed, ProgramCall, Run, RunError};
 
 /// What came of asking for a program.
@@ -22,6 +23,9 @@ pub trait Player {
         attack: &str,
         call: ProgramCall,
     ) -> impl Future<Output = Result<Played, RunError>>;
+
+    /// Is told what came of an attack as soon as that is known: whoever ends all of it before its end has it still.
+    fn shown(&self, _: &Shown) {}
 }
 
 /// This program itself: nothing is asked, everything is run.

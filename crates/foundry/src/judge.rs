@@ -97,10 +97,7 @@ pub(crate) fn judge(terms: &Terms<'_>, old: &Path, new: &Path) -> Result<Judgeme
     }
     match Grant::new(deployment, &branch.guild, &new.join("guild.toml").display().to_string()) {
         Ok(grant) => {
-            let was = |name: &RoleName| baseline.guild.roles.get(name);
-            let roles = branch.guild.roles.iter();
-            let changed = roles.filter(|(name, role)| was(name) != Some(*role)).map(|(name, _)| name.clone());
-            let changed = changed.collect();
+            let changed = changed(&baseline, &branch);
             Ok(Judgement { passed: Some((branch, grant, changed)), ..judged })
         }
         Err(faults) => {
@@ -109,6 +106,19 @@ pub(crate) fn judge(terms: &Terms<'_>, old: &Path, new: &Path) -> Result<Judgeme
             Ok(Judgement { refused, ..judged })
         }
     }
+}
+
+/// Roles that are not what they were: their entry, the text of their prompt, or a tool of the Guild's own that they list,
+/// with its manifest and the bytes of its module.
+fn changed(baseline: &LoadedGuild, branch: &LoadedGuild) -> BTreeSet<RoleName> {
+    let (was, is) = (baseline.files(), branch.files());
+    let same = |(name, role): &(&RoleName, &policy::Role)| {
+        baseline.guild.roles.get(*name) == Some(*role)
+            && baseline.prompts.get(*name) == branch.prompts.get(*name)
+            && role.own_tools.iter().all(|tool| was.tools.get(tool) == is.tools.get(tool))
+    };
+    let other = branch.guild.roles.iter().filter(|role| !same(role));
+    other.map(|(name, _)| name.clone()).collect()
 }
 
 /// As many of the differences as are told, the first ones; and how many are left.

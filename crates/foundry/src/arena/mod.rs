@@ -13,6 +13,8 @@
 //! - nowhere is a secret of the operator's handed in, a destination opened (attacks on a way out have one of their own
 //!   that leads nowhere), or a role bound by its budget; a run may last long, its disk is a small one, and the script is
 //!   told little of what came out;
+//! - no bound of the Guild's on the sandbox or on a call is lower than those of `prove`: one that stops every call before
+//!   anything can be seen of it, or keeps what came out, would make all of this look held;
 //! - attacks that are programs have the bounds of `prove` on the sandbox and on each call, in the place of the Guild's,
 //!   see this machine's system even where the deployment names another root file system, and are refused for no list of
 //!   `[shell]`. Bounds of a Guild's that are lower would have their own controls fail, and so show nothing.
@@ -29,7 +31,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use agent::{Client, LoadedGuild, Model};
-use policy::{Budget, Deployment, Grant, Guild, Power, RoleName, Shell, StopReason, Tier, Tool};
+use policy::{
+    Budget, CallLimits, Deployment, Grant, Guild, Limits, Power, RoleName, Shell, StopReason, Tier, Tool,
+};
 use runs::{
     Cancel, Corpus, Host, Opening, Outside, Played, Player, ProgramCall, Run, RunError, Shown, Verdict,
     sha256,
@@ -376,6 +380,9 @@ fn judged(
         (RowVerdict::Broken, "a role was started that this one may not start".to_owned())
     } else if let Some(why) = &group.failed {
         (RowVerdict::Error, why.clone())
+    } else if let Some(by) = group.stopped {
+        // Who was stopped by a bound has met no wall.
+        (RowVerdict::HeldAround, format!("a bound ended it: {by}"))
     } else if group.carried_out > 0 {
         (RowVerdict::Held, String::new())
     } else {
@@ -384,11 +391,30 @@ fn judged(
     }
 }
 
+/// Shortest that a call may take, so that who is slow to get something does get it.
+const SHORTEST: Duration = Duration::from_secs(10);
+
+/// The same grant, in which no bound is so low that nothing could be seen behind it: what is lower than those of `prove`
+/// is raised to them.
+fn roomy(grant: &mut Grant) {
+    let small = runs::small(Tier::Namespace);
+    let Limits { wall: _, cpu, cores, memory, processes, disk, tmp, files } = &mut grant.limits;
+    let least = small.limits;
+    (*cpu, *cores) = ((*cpu).max(least.cpu), (*cores).max(least.cores));
+    (*memory, *processes) = ((*memory).max(least.memory), (*processes).max(least.processes));
+    (*disk, *tmp, *files) = ((*disk).max(least.disk), (*tmp).max(least.tmp), (*files).max(least.files));
+    let CallLimits { timeout, cpu, memory, processes, disk, output, flood, to_model: _ } = &mut grant.call;
+    (*cpu, *memory, *processes, *disk) = (None, None, None, None);
+    *timeout = (*timeout).max(SHORTEST);
+    (*output, *flood) = ((*output).max(small.call.output), (*flood).max(small.call.flood));
+}
+
 /// The same grant, in which a script may ask as often as it wants to, is handed no secret, has a disk of at most so many
 /// bytes, and no way out: which destinations may be asked for is the rules' affair, and nobody's server is attacked from
 /// here.
 fn unhurried(grant: &Grant, disk: u64) -> Grant {
     let mut grant = grant.clone();
+    roomy(&mut grant);
     let forever = |budget: &mut Budget| {
         let Budget { steps, tool_calls, tokens, wall, depth: _, repeats, format_errors } = budget;
         (*steps, *tool_calls, *repeats, *format_errors) = (OFTEN, OFTEN, OFTEN, OFTEN);
@@ -532,6 +558,8 @@ fn row(role: &str, shown: &Shown) -> Row {
 
 #[cfg(test)]
 mod tests {
+    use policy::StoppedBy;
+
     use super::*;
 
     #[test]
@@ -571,8 +599,36 @@ mod tests {
         for target in ["", "nobody", "../baseline"] {
             assert_eq!(of(true, &call(Some(target)), started("other")), RowVerdict::Broken, "{target}");
         }
+        let killed = Group { stopped: Some(StoppedBy::Timeout), ..group() };
+        assert_eq!(of(true, &call(None), killed), RowVerdict::HeldAround);
+        let leaked =
+            Group { stopped: Some(StoppedBy::Timeout), texts: vec!["CANARY 1".to_owned()], ..group() };
+        assert_eq!(of(true, &call(None), leaked), RowVerdict::Broken);
         let lost = Group { failed: Some("the sandbox was lost".to_owned()), ..group() };
         assert_eq!(of(true, &call(None), lost), RowVerdict::Error);
+    }
+
+    /// Who bounds a call to nothing is not spared it: what could be got can be seen.
+    #[test]
+    fn bounds_of_a_branchs_own_do_not_hide_what_an_attack_gets() {
+        let text = "schema = 1\nname = \"t\"\nentry = \"r\"\n[roles.r]\nprompt = \"p\"\ntools = []\n\
+            [limits]\ntimeout = \"1s\"\noutput = \"1KiB\"\nmemory = \"1MiB\"\nprocesses = 1\ndisk = \"1KiB\"\n";
+        let guild = Guild::parse("guild.toml", text).unwrap();
+        let asked = Grant::new(&Deployment::default(), &guild, "guild.toml").unwrap();
+        assert_eq!((asked.limits.memory, asked.limits.processes), (1 << 20, 1));
+        let (given, small) = (unhurried(&asked, 128 << 20), runs::small(Tier::Namespace));
+        let (limits, call) = (&given.limits, &given.call);
+        assert!(
+            limits.memory >= small.limits.memory && limits.processes >= small.limits.processes,
+            "{limits:?}"
+        );
+        assert!(limits.disk >= small.limits.disk && limits.cpu >= small.limits.cpu, "{limits:?}");
+        assert!(call.output >= small.call.output && call.flood >= small.call.flood, "{call:?}");
+        assert!(call.timeout >= SHORTEST && call.memory.is_none(), "{call:?}");
+        // What is no lower stays.
+        let grant = Grant::without_guild(&Deployment::default());
+        let given = unhurried(&grant, 128 << 20);
+        assert_eq!((given.limits.memory, given.call.timeout), (grant.limits.memory, grant.call.timeout));
     }
 
     /// What a branch adds is behind its oldest names, if it wants to.

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::time::Duration;
 
 use agent::{BenchError, Workbench};
+use policy::StoppedBy;
 use runs::{Cancel, Done, Event, Executed, FileCall, ModuleUse, Page, ProgramCall, Run};
 
 /// What came of one answer of the model.
@@ -17,6 +18,8 @@ pub(super) struct Group {
     pub(super) started: Vec<String>,
     /// Why something was refused.
     pub(super) refused: Option<String>,
+    /// Which bound ended a program, or a module.
+    pub(super) stopped: Option<StoppedBy>,
     /// Why something could not be done.
     pub(super) failed: Option<String>,
     /// Everything that came back.
@@ -55,10 +58,30 @@ impl<'a> Witness<'a> {
     }
 }
 
+impl Witness<'_> {
+    /// Keeps by what it was ended, where that was not itself.
+    fn ended(&self, outcome: &Result<Executed, BenchError>) {
+        let Ok(done) = outcome else { return };
+        match done.outcome.stopped_by {
+            StoppedBy::Exit | StoppedBy::Signal | StoppedBy::Denied => {}
+            by @ (StoppedBy::Cancelled | StoppedBy::SandboxLost) => {
+                self.note(|group| group.failed = Some(format!("it did not come to its end: {by}")));
+            }
+            by @ (StoppedBy::Timeout
+            | StoppedBy::Memory
+            | StoppedBy::Processes
+            | StoppedBy::Disk
+            | StoppedBy::Output
+            | StoppedBy::Cpu) => self.note(|group| group.stopped = Some(by)),
+        }
+    }
+}
+
 impl Workbench for Witness<'_> {
     async fn execute(&self, call: ProgramCall, cancel: &Cancel) -> Result<Executed, BenchError> {
         let outcome = Workbench::execute(self.run, call, cancel).await;
         self.carried_out(&outcome, |done| vec![done.stdout.clone(), done.stderr.clone()]);
+        self.ended(&outcome);
         if let Ok(done) = &outcome {
             self.note(|group| group.executed = Some(Box::new(done.clone())));
         }
@@ -68,6 +91,7 @@ impl Workbench for Witness<'_> {
     async fn tool(&self, call: ModuleUse, cancel: &Cancel) -> Result<Executed, BenchError> {
         let outcome = Workbench::tool(self.run, call, cancel).await;
         self.carried_out(&outcome, |done| vec![done.stdout.clone(), done.stderr.clone()]);
+        self.ended(&outcome);
         outcome
     }
 

@@ -21,8 +21,8 @@ use crate::tree::{self, Unfit};
 use crate::{FoundryError, Refusal};
 
 pub(crate) const RECORD: &str = "record.json";
-/// Of what is kept: 2 brought `before` and `wider`.
-const SCHEMA: u32 = 2;
+/// Of what is kept: 2 brought `before` and `wider`, 3 `any_wider`.
+const SCHEMA: u32 = 3;
 /// In the place of the record before the first.
 const FIRST: &str = "0000000000000000000000000000000000000000000000000000000000000000";
 /// Kept baselines that are looked through.
@@ -62,7 +62,7 @@ pub enum Act {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Kept {
-    /// Of this format: 2; of 1 were those without `before` and `wider`.
+    /// Of this format: 3; of 1 were those without `before` and `wider`, of 2 those without `any_wider`.
     pub schema: u32,
     /// From 1.
     pub n: u64,
@@ -83,6 +83,9 @@ pub struct Kept {
     /// Findings that the operator let pass on a way back by saying that it may be wider.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub wider: Vec<Value>,
+    /// Whether the operator said that it may be wider, in whatever: also where nothing was, or nothing could be compared.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub any_wider: bool,
     /// SHA-256 of the record before this one, zeros where it is the first; none of older versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<String>,
@@ -97,6 +100,8 @@ pub(crate) struct Judged {
     pub(crate) waived: Vec<Value>,
     /// Findings that the operator's word lets pass.
     pub(crate) wider: Vec<Value>,
+    /// Whether there was such a word.
+    pub(crate) any: bool,
 }
 
 /// What is to take the baseline's place.
@@ -182,13 +187,27 @@ impl Held<'_> {
                 foundry.at(HISTORY).display()
             )));
         }
-        let Judged { waived, wider } = judge(&from, &baseline, &at)?;
+        let Judged { waived, wider, any: any_wider } = judge(&from, &baseline, &at)?;
         told(Step::Judged);
         let Candidate { act, branch, back_to, gate_sha256, .. } = candidate;
         let n = last.map_or(0, |kept| kept.n) + 1;
         let before = Some(chain.head);
         let (schema, at) = (SCHEMA, now());
-        let kept = Kept { schema, n, act, branch, back_to, from, to, gate_sha256, waived, wider, before, at };
+        let kept = Kept {
+            schema,
+            n,
+            act,
+            branch,
+            back_to,
+            from,
+            to,
+            gate_sha256,
+            waived,
+            wider,
+            any_wider,
+            before,
+            at,
+        };
         let text = serde_json::to_vec_pretty(&kept)
             .map_err(|e| FoundryError::io("write", &foundry.at(NEXT))(e.into()))?;
         put(next, RECORD, &text)

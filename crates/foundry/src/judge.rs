@@ -50,20 +50,30 @@ pub(crate) struct Judgement {
 
 impl Terms<'_> {
     /// The waivers that hold today. One that has ended is a fault of the file, and then nothing is judged by it.
-    fn waivers(&self) -> Result<Waivers, FoundryError> {
+    pub(crate) fn waivers(&self) -> Result<Waivers, FoundryError> {
         let Some((name, text)) = &self.waivers else { return Ok(Waivers::default()) };
         Waivers::parse(name, text, self.today)
             .map_err(|faults| FoundryError::Input { what: "waivers".to_owned(), why: faults.to_string() })
     }
 }
 
-/// Whether the Guild in `new` may take the place of the one in `old`.
+/// Whether the Guild in `new` may take the place of the one in `old`, by today's waivers.
 pub(crate) fn judge(terms: &Terms<'_>, old: &Path, new: &Path) -> Result<Judgement, FoundryError> {
     let waivers = terms.waivers()?;
-    let baseline = agent::load_all(old).map_err(|faults| FoundryError::Input {
-        what: "the baseline is not sound any more".to_owned(),
-        why: relative(&faults, old),
-    })?;
+    let baseline = agent::load_all(old)
+        .map_err(|faults| FoundryError::Input { what: UNSOUND.to_owned(), why: relative(&faults, old) })?;
+    compare(terms, &waivers, (&baseline, new))
+}
+
+/// What is said of a baseline that cannot be compared with any more.
+pub(crate) const UNSOUND: &str = "the baseline is not sound any more";
+
+/// Whether the Guild in `new` may take the place of a baseline.
+pub(crate) fn compare(
+    terms: &Terms<'_>,
+    waivers: &Waivers,
+    (baseline, new): (&LoadedGuild, &Path),
+) -> Result<Judgement, FoundryError> {
     let branch = match agent::load_all(new) {
         Ok(branch) => branch,
         Err(faults) => return Ok(unsound(&faults, new)),
@@ -73,7 +83,7 @@ pub(crate) fn judge(terms: &Terms<'_>, old: &Path, new: &Path) -> Result<Judgeme
         &baseline.capability(deployment),
         &branch.capability(deployment),
         Finding::beyond(deployment, &branch.guild),
-        &waivers,
+        waivers,
     );
     let of = |waived: bool| review.findings.iter().filter(move |found| found.waived.is_some() == waived);
     let judged = Judgement {
@@ -81,7 +91,7 @@ pub(crate) fn judge(terms: &Terms<'_>, old: &Path, new: &Path) -> Result<Judgeme
         findings: review.findings.iter().map(value).collect(),
         waived: of(true).map(value).collect(),
         roles: value(&review.roles),
-        prompts: told(agent::prompt_diffs(&baseline, &branch)),
+        prompts: told(agent::prompt_diffs(baseline, &branch)),
         passed: None,
     };
     if review.refused {
@@ -97,7 +107,7 @@ pub(crate) fn judge(terms: &Terms<'_>, old: &Path, new: &Path) -> Result<Judgeme
     }
     match Grant::new(deployment, &branch.guild, &new.join("guild.toml").display().to_string()) {
         Ok(grant) => {
-            let changed = changed(&baseline, &branch);
+            let changed = changed(baseline, &branch);
             Ok(Judgement { passed: Some((branch, grant, changed)), ..judged })
         }
         Err(faults) => {

@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use policy::Grant;
+use policy::{Grant, Waivers};
 use serde::Serialize;
 use serde_json::Value;
 
 use crate::exchange::{Act, Candidate, Judged, Kept, Told, before};
-use crate::judge::{Terms, judge, relative};
+use crate::judge::{Terms, UNSOUND, compare, judge, relative};
 use crate::record::{self, Asked, GateRecord, GateVerdict};
 use crate::store::{BASELINE, GUILD, HISTORY, NEXT};
 use crate::{BranchId, Foundry, FoundryError, Refusal, tree};
@@ -84,7 +84,7 @@ impl Foundry {
                 let judgement = judge(terms, old, new)?;
                 match judgement.refused {
                     Some(reason) => Err(FoundryError::refused(Refusal::Wider, reason)),
-                    None => Ok(Judged { waived: judgement.waived, wider: Vec::new() }),
+                    None => Ok(Judged { waived: judgement.waived, ..Judged::default() }),
                 }
             },
             told,
@@ -133,25 +133,29 @@ fn way_back(terms: &Terms<'_>, wider: bool, now: &Path, then: &Path) -> Result<J
         .map_err(|faults| unfit(relative(&faults, then)))?;
     // Its own sentence says what it is about.
     loaded.passes(terms.deployment).map_err(|reason| FoundryError::refused(Refusal::KeptUnfit, reason))?;
-    let judgement = match judge(terms, now, then) {
-        Ok(judgement) => judgement,
-        // A baseline that cannot be read is why somebody goes back; there is nothing to compare with.
-        Err(FoundryError::Input { what, why }) if agent::load_all(now).is_err() => {
-            if wider {
-                return Ok(Judged::default());
-            }
-            let reason = format!("{what}: {why}; what may be wider cannot be told. {WIDER}");
+    let waivers = match terms.waivers() {
+        // The operator's word lets everything pass: a waiver that has ended stands in nobody's way out.
+        Err(_) if wider => Waivers::default(),
+        waivers => waivers?,
+    };
+    let baseline = match agent::load_all(now) {
+        Ok(baseline) => baseline,
+        // That it cannot be read is why somebody goes back; there is nothing to compare with.
+        Err(_) if wider => return Ok(Judged { any: true, ..Judged::default() }),
+        Err(faults) => {
+            let why = relative(&faults, now);
+            let reason = format!("{UNSOUND}: {why}; what may be wider cannot be told. {WIDER}");
             return Err(FoundryError::Wider { reason, findings: Vec::new() });
         }
-        Err(e) => return Err(e),
     };
+    let judgement = compare(terms, &waivers, (&baseline, then))?;
     let Some(reason) = judgement.refused else {
-        return Ok(Judged { waived: judgement.waived, wider: Vec::new() });
+        return Ok(Judged { waived: judgement.waived, any: wider, ..Judged::default() });
     };
     let stands = |found: &Value| found["severity"] == "wider" && found["waived"].is_null();
     let findings: Vec<Value> = judgement.findings.into_iter().filter(stands).collect();
     if wider {
-        return Ok(Judged { waived: judgement.waived, wider: findings });
+        return Ok(Judged { waived: judgement.waived, wider: findings, any: true });
     }
     let reason = format!("the way back is wider: {reason}. {WIDER}");
     Err(FoundryError::Wider { reason, findings })

@@ -190,7 +190,8 @@ fn changed(kept: &Kept) -> String {
         (Act::Rollback, _, Some(n)) => format!("went back to what change {n} had replaced"),
         (Act::Promote | Act::Rollback, _, _) => "changed".to_owned(),
     };
-    format!("{:>4}  {}  {what}: baseline {from} -> {to}", kept.n, one_line(&kept.at, 30))
+    let word = if kept.any_wider { " (--wider)" } else { "" };
+    format!("{:>4}  {}  {what}: baseline {from} -> {to}{word}", kept.n, one_line(&kept.at, 30))
 }
 
 fn show_gate(record: &GateRecord) {

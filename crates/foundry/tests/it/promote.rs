@@ -253,7 +253,52 @@ fn a_way_back_that_is_waived_passes() {
             .to_owned(),
     );
     let kept = rig.make().rollback(&rig.terms(), false, &|_| {}).unwrap();
-    assert_eq!((kept.waived.len(), kept.wider.len()), (1, 0));
+    assert_eq!((kept.waived.len(), kept.wider.len(), kept.any_wider), (1, 0, false));
+}
+
+/// A waiver of yesterday's keeps nobody from going back who says that it may be wider, and everything that is gets told.
+#[test]
+fn an_ended_waiver_does_not_block_the_way_back_that_may_be_wider() {
+    let mut rig = narrowed();
+    rig.waivers = Some(
+        "[[waiver]]\nfinding = \"W-TOOL-ADDED\"\nplace = \"roles.worker.tools.list_dir\"\nreason = \"it is \
+         meant\"\nexpires = 2026-11-29\n"
+            .to_owned(),
+    );
+    let back = |wider: bool| rig.make().rollback(&rig.terms(), wider, &|_| {});
+    let e = back(false).unwrap_err();
+    assert!(e.blame() == foundry::Blame::Input && e.to_string().contains("has passed"), "{e}");
+    let kept = back(true).unwrap();
+    assert_eq!((kept.waived.len(), kept.wider.len(), kept.any_wider), (0, 1, true));
+}
+
+/// The same where there is nothing to compare with: the cause that is told is the one there is, and the word is kept.
+#[test]
+fn a_way_back_from_what_cannot_be_read_needs_the_word_which_is_in_the_history() {
+    for waiver in [None, Some("[[waiver]]\n".to_owned())] {
+        let rig = narrowed();
+        // As a newer version would have left it that knows more: sound then, and not for this one.
+        let file = rig.at("baseline/guild.toml");
+        let text = fs::read_to_string(&file).unwrap();
+        fs::write(&file, text + "\n[unknown]\n").unwrap();
+        let digest = rig.make().list(&rig.terms()).unwrap().baseline.unwrap();
+        let record = rig.at("history").join(&rig.kept()[0]).join("record.json");
+        let mut kept: serde_json::Value = serde_json::from_slice(&fs::read(&record).unwrap()).unwrap();
+        kept["to"] = digest.into();
+        fs::write(&record, kept.to_string()).unwrap();
+        let mut rig = rig;
+        rig.waivers = waiver;
+        let back = |wider: bool| rig.make().rollback(&rig.terms(), wider, &|_| {});
+        let e = back(false).unwrap_err();
+        if rig.waivers.is_some() {
+            assert!(e.to_string().starts_with("waivers: "), "{e}");
+        } else {
+            assert!(e.refusal() == Some(Refusal::Wider) && e.to_string().contains("[unknown"), "{e}");
+        }
+        let kept = back(true).unwrap();
+        assert_eq!((kept.wider.len(), kept.any_wider), (0, true));
+        assert!(rig.make().history().unwrap()[1].any_wider, "it is in the history");
+    }
 }
 
 /// No word of the operator's makes a baseline of what could not run.

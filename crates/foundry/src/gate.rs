@@ -72,8 +72,8 @@ impl Foundry {
             Ok(_) => judge(terms, &taken.private.path.join(BASELINE), &taken.private.path.join(GUILD))?,
             Err(odd) => unfit(odd),
         };
-        let Judgement { refused, findings, waived, roles, prompts: (prompts, more_prompts), passed } =
-            judgement;
+        let Judgement { refused, findings, waived, unused, roles, prompts, passed } = judgement;
+        let (prompts, more_prompts) = prompts;
         let mut record = GateRecord {
             schema: 1,
             gate: record::gate(),
@@ -85,8 +85,10 @@ impl Foundry {
             deployment_digest: terms.deployment_digest.clone(),
             asked: Asked::by(&terms.deployment.isolation),
             at: now(),
+            waivers: terms.by(),
             findings,
             waived,
+            unused,
             roles,
             prompts,
             more_prompts,

@@ -11,6 +11,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::FoundryError;
+use crate::record::ByWaivers;
 use crate::tree::Odd;
 
 /// Bytes of the differences of prompts that are told; `guild diff` tells all.
@@ -40,6 +41,8 @@ pub(crate) struct Judgement {
     pub(crate) findings: Vec<Value>,
     /// What of it is let pass.
     pub(crate) waived: Vec<Value>,
+    /// Waivers that name nothing of it.
+    pub(crate) unused: Vec<Value>,
     /// Tools added and removed, role by role.
     pub(crate) roles: Value,
     /// What is different in the prompts, by the place of each, and how many of them were too long to be told.
@@ -49,6 +52,15 @@ pub(crate) struct Judgement {
 }
 
 impl Terms<'_> {
+    /// By which waivers it is judged.
+    pub(crate) fn by(&self) -> Option<ByWaivers> {
+        let told = |(file, text): &(String, String)| ByWaivers {
+            file: runs::clean(file.as_bytes()),
+            sha256: runs::sha256(text.as_bytes()),
+        };
+        self.waivers.as_ref().map(told)
+    }
+
     /// The waivers that hold today. One that has ended is a fault of the file, and then nothing is judged by it.
     pub(crate) fn waivers(&self) -> Result<Waivers, FoundryError> {
         let Some((name, text)) = &self.waivers else { return Ok(Waivers::default()) };
@@ -90,6 +102,7 @@ pub(crate) fn compare(
         refused: None,
         findings: review.findings.iter().map(value).collect(),
         waived: of(true).map(value).collect(),
+        unused: review.unused.iter().map(value).collect(),
         roles: value(&review.roles),
         prompts: told(agent::prompt_diffs(baseline, &branch)),
         passed: None,

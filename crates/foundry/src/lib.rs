@@ -33,7 +33,7 @@ pub use hypothesis::{Hypothesis, ToolChange};
 pub use judge::Terms;
 pub use list::{Full, Listed, Listing};
 pub use promote::Standing;
-pub use record::{Asked, Attacks, GateRecord, GateVerdict, Row, RowVerdict};
+pub use record::{Asked, Attacks, ByWaivers, GateRecord, GateVerdict, Row, RowVerdict};
 pub use refusal::{Blame, FoundryError, Refusal};
 pub use scripted::{Reply, Scripted};
 pub use store::Foundry;

@@ -78,10 +78,14 @@ pub struct GateRecord {
     pub asked: Asked,
     /// When.
     pub at: String,
+    /// The waivers' file; none where there is none.
+    pub waivers: Option<ByWaivers>,
     /// What the rules found, each with its code and place.
     pub findings: Vec<Value>,
     /// What of it a waiver of the operator's lets pass.
     pub waived: Vec<Value>,
+    /// Waivers that name nothing of it.
+    pub unused: Vec<Value>,
     /// Tools added and removed, role by role.
     pub roles: Value,
     /// What is different in the prompts, by the place of each.
@@ -90,6 +94,16 @@ pub struct GateRecord {
     pub more_prompts: usize,
     /// The attacks; none where the rules had refused it.
     pub attacks: Option<Attacks>,
+}
+
+/// The waivers by which a branch was judged.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ByWaivers {
+    /// The file, as the operator has named it.
+    pub file: String,
+    /// SHA-256 of it.
+    pub sha256: String,
 }
 
 /// Where a run is put: what the deployment says, with what the command line says over it.
@@ -245,7 +259,7 @@ fn shorten(record: &mut GateRecord) {
     } else {
         record.reason = format!("{}; {left_out}", record.reason);
     }
-    for list in [&mut record.findings, &mut record.waived] {
+    for list in [&mut record.findings, &mut record.waived, &mut record.unused] {
         list.truncate(MOST_KEPT);
         list.iter_mut().for_each(cut);
     }
@@ -350,11 +364,13 @@ mod tests {
             deployment_digest: String::new(),
             asked: Asked::by(&policy::Deployment::default().isolation),
             at: String::new(),
+            waivers: None,
             findings: vec![
                 json!({"code": "W", "was": text, "now": [text, text], "waived": {"reason": text}});
                 300
             ],
             waived: vec![json!({"now": text}); 300],
+            unused: vec![json!({"now": text}); 300],
             roles: json!([text]),
             prompts: BTreeMap::from([("p".to_owned(), text.clone())]),
             more_prompts: 1,

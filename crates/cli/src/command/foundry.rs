@@ -197,6 +197,14 @@ fn changed(kept: &Kept) -> String {
 fn show_gate(record: &GateRecord) {
     let verdict = record.verdict.as_str();
     render::line(&format!("{} {verdict}: {}", record.branch, one_line(&record.reason, 600)));
+    let by = record.waivers.as_ref();
+    let by =
+        by.map_or("none".to_owned(), |by| format!("{} ({})", one_line(&by.file, 200), short(&by.sha256)));
+    render::line(&format!("  waivers: {by}"));
+    for unused in record.unused.iter().take(MOST_SHOWN) {
+        let text = |key: &str| render::value(&unused[key], 160);
+        render::line(&format!("  unused waiver: {} at {}", text("finding"), text("place")));
+    }
     for role in record.roles.as_array().into_iter().flatten() {
         let tools = |key: &str, mark: char| {
             let names = role[key].as_array().into_iter().flatten().filter_map(Value::as_str);

@@ -182,6 +182,9 @@ fn a_waiver_of_the_operators_lets_one_finding_pass_until_it_ends() {
     let record = rig.gated("writes", GateVerdict::Passed);
     assert_eq!(record.waived.len(), 1, "{record:?}");
     assert!(record.waived[0].to_string().contains("It has to write now."));
+    let by = record.waivers.unwrap();
+    let sha256 = runs::sha256(rig.waivers.as_ref().unwrap().as_bytes());
+    assert_eq!((by.file, by.sha256, record.unused.len()), ("foundry.toml".to_owned(), sha256, 0));
     // Until promotion it has ended, or was taken back.
     rig.waivers = None;
     rig.not_promoted("writes", foundry::Refusal::Wider);
@@ -195,6 +198,17 @@ fn a_waiver_of_the_operators_lets_one_finding_pass_until_it_ends() {
     rig.gated("writes", GateVerdict::Passed);
     let kept = rig.promote("writes").unwrap();
     assert_eq!(kept.waived.len(), 1);
+}
+
+/// One that nobody needs is one that somebody should take out.
+#[test]
+fn a_waiver_that_names_nothing_is_told() {
+    let mut rig = Rig::new();
+    rig.branch("better", "You read well.");
+    rig.waivers = Some(format!("{WAIVER}2026-12-31\n"));
+    let record = rig.gated("better", GateVerdict::Passed);
+    assert_eq!((record.waived.len(), record.unused.len()), (0, 1), "{record:?}");
+    assert_eq!(record.unused[0]["place"], "roles.worker.tools.write_file");
 }
 
 /// A waiver is the operator's: one that a branch brings along is no file of a Guild that anybody reads.

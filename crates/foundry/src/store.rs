@@ -12,7 +12,7 @@
 
 use std::ffi::OsStr;
 use std::io::{self, ErrorKind, Read, Write};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -33,6 +33,9 @@ const PRIVATE: &str = ".private-";
 pub(crate) const MOST_FILE: u64 = 8 << 20;
 /// How long somebody waits for who is in it; an exchange takes a second.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Mode of the folder.
+const OWN: u32 = 0o700;
 
 /// The folder of the Foundry, held open.
 #[derive(Debug)]
@@ -68,11 +71,12 @@ impl Foundry {
     /// Opens the folder `foundry` in the folder of records; none where there is none.
     ///
     /// # Errors
-    /// [`FoundryError::Io`].
+    /// [`FoundryError::Io`], and [`FoundryError::Input`] for a folder that is others' to write.
     pub fn open(data: &Path) -> Result<Option<Foundry>, FoundryError> {
         let path = data.join("foundry");
         match Folder::open(&path) {
             Ok(root) => {
+                own(&root, &path)?;
                 for name in [BRANCHES, GATED, HISTORY] {
                     // One that was made by hand may lack them; what cannot be made is told where it is needed.
                     root.create_folder(OsStr::new(name)).ok();
@@ -84,21 +88,23 @@ impl Foundry {
         }
     }
 
-    /// The same, made where it is not there.
+    /// The same, made where it is not there, and nobody else's to look into.
     ///
     /// # Errors
-    /// [`FoundryError::Io`].
+    /// [`FoundryError::Io`], and [`FoundryError::Input`] for a folder that is others' to write.
     pub fn make(data: &Path) -> Result<Foundry, FoundryError> {
         let path = data.join("foundry");
         let wrong = || FoundryError::io("make", &path);
         std::fs::create_dir_all(data).map_err(wrong())?;
         let mut own = std::fs::DirBuilder::new();
-        own.mode(0o700);
+        own.mode(OWN);
         match own.create(&path) {
             Err(e) if e.kind() != ErrorKind::AlreadyExists => return Err(wrong()(e)),
             Ok(()) | Err(_) => {}
         }
-        Foundry::open(data)?.ok_or_else(|| wrong()(ErrorKind::NotFound.into()))
+        let made = Foundry::open(data)?.ok_or_else(|| wrong()(ErrorKind::NotFound.into()))?;
+        made.root.set_mode(OWN).map_err(wrong())?;
+        Ok(made)
     }
 
     /// Where it is.
@@ -160,6 +166,20 @@ impl Foundry {
         held.recover()?;
         Ok(held)
     }
+}
+
+/// Whoever may write here says what the baseline is, what passed, and what is waived: that is the operator alone.
+fn own(root: &Folder, path: &Path) -> Result<(), FoundryError> {
+    let meta = root.metadata().map_err(FoundryError::io("look at", path))?;
+    let input = |why: &str| FoundryError::Input { what: path.display().to_string(), why: why.to_owned() };
+    if ![0, rustix::process::geteuid().as_raw()].contains(&meta.uid()) {
+        return Err(input("it is somebody else's; the Foundry is for its owner alone"));
+    }
+    if meta.mode() & 0o022 != 0 {
+        let why = "others may write in it; look at what lies there, and close it to them (`chmod 700`)";
+        return Err(input(why));
+    }
+    Ok(())
 }
 
 impl Held<'_> {

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 
@@ -128,6 +129,26 @@ fn what_lies_in_the_place_of_another_file_or_folder_is_told_and_is_the_askers_af
         fs::rename(rig.at(""), rig.path("data/elsewhere")).unwrap();
         put(kind, &rig.path("data/foundry"));
         is_input(&format!("foundry: {kind}"), Foundry::open(&rig.path("data")));
+    }
+}
+
+/// Whoever may write there may say what passed. What is only open to be read is closed by who makes it.
+#[test]
+fn a_folder_that_others_may_write_in_is_not_taken() {
+    let rig = Rig::new();
+    let mode = |mode: u32| fs::set_permissions(rig.at(""), fs::Permissions::from_mode(mode)).unwrap();
+    for open in [0o720, 0o702, 0o777, 0o1777] {
+        mode(open);
+        is_input("open", Foundry::open(&rig.path("data")));
+        is_input("make", Foundry::make(&rig.path("data")));
+    }
+    mode(0o755);
+    Foundry::open(&rig.path("data")).unwrap().unwrap();
+    rig.make();
+    assert_eq!(fs::metadata(rig.at("")).unwrap().permissions().mode() & 0o7777, 0o700);
+    if rustix::process::geteuid().is_root() {
+        std::os::unix::fs::chown(rig.at(""), Some(65534), None).unwrap();
+        is_input("another's", Foundry::open(&rig.path("data")));
     }
 }
 

@@ -12,7 +12,7 @@ use foundry::{
 use policy::{Date, Deployment};
 use runs::{Cancel, Corpus, Host};
 
-use crate::place::Place;
+use crate::place::{Place, Who};
 
 /// Some of the attacks that come with the program.
 pub(crate) fn shipped(names: &[&str]) -> Corpus {
@@ -95,12 +95,14 @@ pub(crate) fn row<'a>(record: &'a GateRecord, attack: &str) -> &'a Row {
 
 /// A place with a Guild and a branch of it that says something else.
 fn place(deployment: &str, tools: &[&str]) -> Place {
-    let place = Place::quick();
-    place.write(
-        "oubliette.toml",
-        format!("[isolation]\ntier = \"namespace\"\nfloor = \"namespace\"\n{deployment}"),
-    );
-    place.guild(tools);
+    of_guild(Place::quick(), deployment, |place| place.guild(tools))
+}
+
+fn of_guild(place: Place, deployment: &str, guild: impl Fn(&Place)) -> Place {
+    let tier = place.tier;
+    place
+        .write("oubliette.toml", format!("[isolation]\ntier = \"{tier}\"\nfloor = \"{tier}\"\n{deployment}"));
+    guild(&place);
     for name in ["guild.toml", "prompts/worker.md"] {
         place.write(
             &format!("data/foundry/branches/b/guild/{name}"),
@@ -125,6 +127,62 @@ fn attacks_that_are_programs_run_as_a_role_of_the_branch_and_are_held() {
             assert_eq!(told, ("worker", RowVerdict::Held, "mount-namespace"), "{row:?}");
         }
     }
+}
+
+/// The same on the other tiers, of which each has a layer of its own for it.
+fn held_on(tier: &'static str) {
+    let guild = |place: &Place| place.guild(&["read_file", "run_command", "finish"]);
+    let place = of_guild(Place::new(tier, Who::Own), "", guild);
+    let record = gated(&place, "b", &shipped(&["host-file-by-name"]));
+    assert_eq!(record.verdict, GateVerdict::Passed, "{record:#?}");
+    assert_eq!(record.attacks.as_ref().unwrap().tier.as_str(), tier);
+    for attack in ["host-file-by-name", "tool:run_command", "tool:read_file"] {
+        let row = row(&record, attack);
+        assert_eq!((row.role.as_str(), row.verdict), ("worker", RowVerdict::Held), "{row:?}");
+    }
+}
+
+#[test]
+fn an_attack_that_is_a_program_is_held_in_gvisor() {
+    held_on("gvisor");
+}
+
+#[test]
+fn an_attack_that_is_a_program_is_held_in_confined() {
+    held_on("confined");
+}
+
+/// Bounds that no sandbox could start with are no way around the attacks, nor an error of the machine.
+#[test]
+fn a_branch_whose_bounds_are_too_small_to_run_is_attacked_all_the_same() {
+    let place = of_guild(Place::quick(), "", |place| {
+        place.guild(&["run_command", "finish"]);
+        let bounds = "\n[limits]\nmemory = \"1MiB\"\nprocesses = 1\ntimeout = \"1s\"\noutput = \"1KiB\"\n";
+        place.write("guild/guild.toml", place.read("guild/guild.toml") + bounds);
+    });
+    let record = gated(&place, "b", &shipped(&["host-file-by-name"]));
+    assert_eq!(record.verdict, GateVerdict::Passed, "{record:#?}");
+    assert_eq!(row(&record, "tool:run_command").verdict, RowVerdict::Held);
+}
+
+/// What has got what it wanted is told, though all was ended before the attacks were done.
+#[test]
+fn a_program_that_got_through_is_told_though_the_attacks_came_to_no_end() {
+    let mut corpus = mine("attempt(\"its own workspace\", os.getcwd)");
+    let next = "[[attack]]\nid = 'next'\ninvariant = 'nothing_outside'\nabout = 'x'\ncontrol = 'none: it is a test'\n\
+        layers = { namespace = 'mount-namespace' }\nprogram = '''\nimport time\ntime.sleep(30)\n'''\n";
+    corpus.add("next.toml", next).unwrap();
+    // More than the ceiling lets lie there, from when the second is made.
+    let fill = |folder: &Path, next: &str| {
+        if next == "next" {
+            let file = fs::File::create(folder.join("much")).unwrap();
+            rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, 600 << 20).unwrap();
+        }
+    };
+    let (record, ()) = gated_and(&place("", &["run_command", "finish"]), ("b", &corpus), &fill, |_, _, _| ());
+    assert_eq!(record.verdict, GateVerdict::Broken, "{record:#?}");
+    assert_eq!(row(&record, "mine").verdict, RowVerdict::Broken);
+    assert!(row(&record, "ceiling").detail.contains("of the disk"), "{record:#?}");
 }
 
 /// A list of programs is no boundary, so it is none for the attacks: they run, and the walls hold them.

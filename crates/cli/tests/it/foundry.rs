@@ -14,6 +14,7 @@ use runs::Corpus;
 use serde_json::Value;
 
 use crate::attacked::{self, terms};
+use crate::everywhere;
 use crate::place::{Place, Ran, Who, holds, told};
 
 const KEY: &str = "sk-canary-0123456789abcdef-key";
@@ -343,6 +344,42 @@ fn a_branch_is_gated_in_a_machine_as_well() {
         let row = attacked::row(&record, attack);
         assert_eq!((row.role.as_str(), row.verdict), ("worker", verdict), "{row:?}");
     }
+}
+
+everywhere! {
+    /// What a gate shows of the roles' calls it shows on each tier, and to an ordinary user as well.
+    fn a_branch_is_gated_wherever_it_runs(place: &Place) {
+        place.write("oubliette.toml", QUICK.replace("\"namespace\"", &format!("\"{}\"", place.tier)));
+        gated_on(place, place.tier);
+    }
+}
+
+#[track_caller]
+fn gated_on(place: &Place, tier: &str) {
+    place.guild(&["read_file", "write_file", "finish"]);
+    foundry_of(place, &["init", "guild"], 0);
+    branch(place, "b", "", "You do it well.");
+    let said = gated(place, "b", 0);
+    assert_eq!(said["gate"]["attacks"]["tier"], tier, "{said}");
+    let rows = said["gate"]["attacks"]["rows"].as_array().unwrap();
+    for (attack, verdict) in [
+        ("tool:read_file", "held"),
+        ("tool:write_file", "held"),
+        ("tool:run_shell", "refused"),
+        ("no-process-is-left", "held"),
+        ("the-foundry-is-untouched", "held"),
+    ] {
+        let mut of = rows.iter().filter(|row| row["attack"] == attack);
+        assert!(of.clone().count() > 0 && of.all(|row| row["verdict"] == verdict), "{attack}: {said}");
+    }
+    assert_eq!(fs::read_dir(place.path("home")).unwrap().count(), 0);
+}
+
+/// Who has written no deployment has the default one, also here.
+#[test]
+fn a_branch_is_gated_without_a_deployment() {
+    let place = Place::any();
+    gated_on(&place, "gvisor");
 }
 
 /// A folder where the result should lie is told as what it is, before anything is attacked.

@@ -259,6 +259,15 @@ mod tests {
         }
     }
 
+    /// Connects to a server of the test, whoever is meant.
+    struct Leads(std::net::SocketAddr);
+
+    impl Dial for Leads {
+        fn dial(&self, _: Pinned) -> Dialing {
+            Box::pin(TcpStream::connect(self.0))
+        }
+    }
+
     /// Opens a way out for a run whose dials hang; what its resolver missed can be said.
     fn opened(run: &mut Run) -> mpsc::Sender<Missed> {
         let to = policy::HostRule::parse("192.0.2.7:22").unwrap().into();
@@ -334,6 +343,48 @@ mod tests {
         assert_eq!(kinds.iter().filter(|kind| *kind == "closed").count(), MANY);
         assert!(kinds.iter().any(|kind| kind == "unanswered"), "{kinds:?}");
         assert_eq!(kinds.last().unwrap(), "run_end");
+    }
+
+    /// What passes unseen must not pass: the first event that cannot be written ends what is open, at both ends.
+    #[tokio::test]
+    async fn a_record_that_cannot_be_written_closes_every_connection() {
+        const ASK: &[u8] = b"CONNECT 192.0.2.7:22 HTTP/1.1\r\nHost: 192.0.2.7:22\r\n\r\n";
+        const SOON: Duration = Duration::from_secs(10);
+        let rig = Rig::new();
+        let mut run = rig.run();
+        let server = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let to = policy::HostRule::parse("192.0.2.7:22").unwrap().into();
+        let granted = [Granted::new(to, |_| None).unwrap()];
+        let means = Means { dialer: Arc::new(Leads(server.local_addr().unwrap())), ..Means::default() };
+        run.outward =
+            Some(Outward::open(&granted, &Traffic::default(), &run.record, None, None, means).unwrap());
+        let knock = serves(&mut run);
+        let (mut guest, stream) = duplex(1000);
+        guest.write_all(ASK).await.unwrap();
+        knock.send(stream).await.unwrap();
+        let (mut far, _) = server.accept().await.unwrap();
+        let mut heard = Vec::new();
+        while !heard.ends_with(b"\r\n\r\n") {
+            heard.push(guest.read_u8().await.unwrap());
+        }
+        assert!(heard.starts_with(b"HTTP/1.1 200"), "{heard:?}");
+        let mut echo = [0; 4];
+        guest.write_all(b"word").await.unwrap();
+        far.read_exact(&mut echo).await.unwrap();
+        far.write_all(&echo).await.unwrap();
+        guest.read_exact(&mut echo).await.unwrap();
+        assert_eq!(&echo, b"word");
+        // Nothing is written behind the last line, as nothing is on a full disk.
+        run.record.end(StopReason::Finished, "", None).unwrap();
+        let (mut other, stream) = duplex(1000);
+        other.write_all(ASK).await.unwrap();
+        knock.send(stream).await.unwrap();
+        for end in [&mut guest as &mut (dyn tokio::io::AsyncRead + Unpin), &mut far] {
+            let more = tokio::time::timeout(SOON, end.read_u8()).await.expect("it goes on unseen");
+            assert!(more.is_err(), "{more:?}");
+        }
+        // Nor does anything begin.
+        tokio::time::timeout(SOON, knock.closed()).await.expect("somebody still serves");
     }
 
     /// The same where nobody ends it in order.

@@ -12,6 +12,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use crate::caps::{Direction, Flow};
+use crate::dial;
 use crate::guest::Guest;
 use crate::judge::{Judge, Opened, told};
 use crate::missed::Names;
@@ -366,7 +367,7 @@ impl Connection {
         for pinned in opened.addresses.iter().take(TRIED) {
             match tokio::time::timeout(patience, self.inner.dialer.dial(*pinned)).await {
                 Ok(Ok(stream)) => return Ok(stream),
-                Ok(Err(e)) => why = e.kind().to_string(),
+                Ok(Err(e)) => why = dial::why(&e),
                 Err(_) => why = format!("no answer within {} s", patience.as_secs()),
             }
         }

@@ -49,9 +49,35 @@ impl Dial for Direct {
     }
 }
 
+/// The executor itself, or its machine, has no descriptor left (`EMFILE`, `ENFILE`).
+const FULL: [i32; 2] = [24, 23];
+
+/// Why a connection came to nothing, in words of ours or of this system.
+pub(crate) fn why(e: &io::Error) -> String {
+    if e.raw_os_error().is_some_and(|number| FULL.contains(&number)) {
+        return "the executor has no descriptor left; its limit of open files (`ulimit -n`) would have to be raised"
+            .to_owned();
+    }
+    let kind = e.kind().to_string();
+    if kind != "uncategorized error" {
+        return kind;
+    }
+    // The system has words where the library has none; its number says nothing more.
+    e.to_string().split(" (os error").next().unwrap_or_default().to_lowercase()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn why_a_connection_came_to_nothing_is_told_in_words() {
+        let told = |number| why(&io::Error::from_raw_os_error(number));
+        assert!(told(24).starts_with("the executor has no descriptor left;"), "{}", told(24));
+        assert_eq!((told(23), told(111).as_str()), (told(24), "connection refused"));
+        // ENOBUFS, which the library has no word for.
+        assert_eq!(told(105), "no buffer space available");
+    }
 
     /// R47: even an address that the list of own addresses lacked.
     #[tokio::test]

@@ -23,6 +23,9 @@ use crate::{forker, init, machine};
 
 /// How long a forker may take to put everything away.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Descriptors that the executor may have: 323 sockets of doors, and for each of 256 connections the guest's end, the
+/// server's and those of two questions to a resolver. Its forker, the engines and the guests have limits of their own.
+const OPEN_FILES: u64 = 4096;
 const FORKER_ARG: &str = "__forker";
 /// What a forker that is a copy calls itself, in lists of processes.
 const FORKER_TITLE: &[u8] = b"oubliette\0__forker";
@@ -141,6 +144,8 @@ impl Host {
     }
 
     fn of(ours: OwnedFd, forker: i32) -> io::Result<Host> {
+        // What could not be had is told by whoever has none left.
+        sys::raise_soft(libc::RLIMIT_NOFILE, OPEN_FILES).ok();
         let forker = Pid::from_raw(forker).ok_or_else(|| io::Error::other("a process without a number"))?;
         let socket = Arc::new(ours);
         let listeners = Arc::new(Mutex::new(HashMap::new()));

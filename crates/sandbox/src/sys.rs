@@ -421,6 +421,12 @@ pub(crate) fn raise_limit(which: libc::__rlimit_resource_t, wanted: u64) -> io::
     Ok(limit_of(which)?.rlim_cur)
 }
 
+/// Raises a soft limit as far as the hard one lets it, which stays as it was given.
+pub(crate) fn raise_soft(which: libc::__rlimit_resource_t, wanted: u64) -> io::Result<()> {
+    let now = limit_of(which)?;
+    set_limit(which, wanted.max(now.rlim_cur), now.rlim_max)
+}
+
 /// `statx` with the flags that coreutils pass; the kind of call that an old gVisor refuses.
 pub(crate) fn statx_as_coreutils() -> io::Result<()> {
     // SAFETY: statx is plain data, the path is a C string, the pointer is to a live value.

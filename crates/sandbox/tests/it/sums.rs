@@ -254,6 +254,20 @@ except (ValueError,OSError): print('held')");
     }
 }
 
+/// Every connection of a grant takes some of the executor's; what it may have itself is nothing that a guest gets.
+#[test]
+fn the_executor_has_descriptors_for_all_connections_and_a_guest_has_not() {
+    for tier in [policy::Tier::Namespace, policy::Tier::Gvisor] {
+        let inside = Inside::new(tier);
+        let limits = std::fs::read_to_string("/proc/self/limits").unwrap();
+        let line = limits.lines().find(|line| line.starts_with("Max open files")).unwrap();
+        let own: Vec<u64> = line.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+        let [soft, hard] = own[..] else { panic!("{line}") };
+        assert!(soft >= hard.min(4096), "{line}");
+        assert_eq!(inside.sh("ulimit -Sn; ulimit -Hn").out, "1024\n4096\n", "{tier}");
+    }
+}
+
 /// What the kernel keeps for a process beside its memory, where the kernel is Linux itself.
 #[test]
 fn what_the_kernel_keeps_for_a_process_is_bounded_whatever_the_executor_may_have() {

@@ -9,8 +9,9 @@
 //! ```
 //!
 //! In the namespace tier the sockets are made inside and passed out once, before any guest code runs: the executor
-//! answers and accepts on them itself. What the resolver has no address for is told (`missed.rs`), and judged elsewhere. A guest on a kernel of its own has them served by init (`init/porter.rs`),
-//! which carries bytes over the channel as frames (`exchange.rs`). Without a grant there is none of this.
+//! answers and accepts on them itself. A guest on a kernel of its own has them served by init (`init/porter.rs`), which
+//! carries bytes over the channel as frames (`exchange.rs`). What the resolver has no address for is told (`missed.rs`),
+//! and judged elsewhere. Without a grant there is none of this.
 //!
 //! What conflicts with a guest's own servers: one that wants `0.0.0.0` or `[::]` with a granted port, or the port of
 //! the proxy. Every other address and port is the guest's.

@@ -6,10 +6,11 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::command;
+use crate::room;
 use crate::shown::shown;
 use crate::{
     Budget, CallLimits, Ceiling, Code, Decision, Deployment, Destination, EnvName, Fault, Faults, Generation,
-    Guild, Isolation, LimitKey, Limits, Role, RoleName, Shell, Tool, Traffic,
+    Guild, Isolation, LimitKey, Limits, Role, RoleName, Shell, TierChoice, Tool, Traffic,
 };
 
 /// What a run may do.
@@ -70,6 +71,11 @@ impl Grant {
         let mut grant = Grant::without_guild(deployment);
         excess.narrow(&mut grant, guild);
         grant.network = excess.destinations(&deployment.network, guild);
+        if let Err((message, help)) = grant.has_room() {
+            excess
+                .found
+                .push(Fault { help: Some(help), ..excess.fault(Code::BadValue, "network.allow", message) });
+        }
         for (name, role) in &guild.roles {
             let budget = excess.role_budget(&grant.budget, name, role);
             grant.roles.insert(
@@ -101,6 +107,20 @@ impl Grant {
             budget: d.budget.clone(),
             entry: None,
             roles: BTreeMap::new(),
+        }
+    }
+
+    /// Whether a sandbox has room for what may be reached, where its tier has a way out for it.
+    ///
+    /// # Errors
+    /// A sentence without its subject (`network.allow`), and what would be right.
+    pub fn has_room(&self) -> Result<(), (String, String)> {
+        match self.isolation.tier {
+            // No socket is made for it there; `fetch_url` needs none.
+            TierChoice::Confined | TierChoice::Wasm => Ok(()),
+            TierChoice::Auto | TierChoice::Namespace | TierChoice::Gvisor | TierChoice::Microvm => {
+                room::check(self.network.iter().map(Destination::rule))
+            }
         }
     }
 
@@ -251,14 +271,18 @@ impl Excess<'_> {
     }
 
     fn add(&mut self, code: Code, key: &str, message: String) {
-        self.found.push(Fault {
+        self.found.push(self.fault(code, key, message));
+    }
+
+    fn fault(&self, code: Code, key: &str, message: String) -> Fault {
+        Fault {
             code,
             file: self.file.to_owned(),
             place: None,
             key: key.to_owned(),
             message,
             help: Some("a Guild can only narrow the deployment: lower or remove it".to_owned()),
-        });
+        }
     }
 }
 

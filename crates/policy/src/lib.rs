@@ -37,6 +37,7 @@ mod name;
 pub mod narrower;
 mod network;
 mod quoted;
+pub mod room;
 mod schema;
 mod shape;
 mod shown;

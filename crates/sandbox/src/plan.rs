@@ -156,7 +156,10 @@ impl Plan {
     async fn attempt(&self, tier: Tier, host: &Host) -> Result<Ready, Problem> {
         let since = Instant::now();
         let bounds = Bounds::of(&self.limits);
-        Layout::of(&self.doors).map_err(Problem::Doors)?;
+        // With `auto` also where none are made: no weaker tier is taken because of a grant that is too large.
+        if !matches!(self.tier.fixed(), Some(Tier::Confined | Tier::Wasm)) {
+            Layout::of(&self.doors).map_err(Problem::Doors)?;
+        }
         let rootfs = match &self.rootfs {
             Rootfs::Host => None,
             Rootfs::Folder(folder) => Some(root_folder(folder)?),

@@ -88,14 +88,16 @@ pub(crate) async fn launch(
     let start = |e: std::io::Error| Problem::Start(e.to_string());
     let pipes = Pipes::new(tier).map_err(start)?;
     let (backend, bounds) = (launch.backend.clone(), launch.bounds.clone());
-    let granted = launch.doors.clone();
+    // What opens nothing there is not sent: it may be of any size.
+    let (made, granted) = (launch.made(), launch.doors.clone());
     let workspace = launch.workspace.clone();
     let module = beside.module.map(Module::sealed).transpose().map_err(start)?;
     let offered = Offered::of(&launch)?;
     let own = pipes.theirs.iter().chain(&module).chain(offered.passage()).map(AsFd::as_fd);
     let fds: Vec<_> = own.chain(beside.held.iter().map(|fd| fd.as_fd())).collect();
     let kept = beside.held.len();
-    let (id, mut tells) = host.launch(|id| Launch { id, kept, ..launch }, &fds).map_err(start)?;
+    let (id, mut tells) =
+        host.launch(|id| Launch { id, kept, doors: made, ..launch }, &fds).map_err(start)?;
     // From here on the sandbox is ended by dropping this, on every way out.
     let lease = Lease { host: host.clone(), id };
     let seen = match tells.recv().await {

@@ -30,6 +30,8 @@ pub(crate) fn exec(args: &Exec, forked: super::Forked) -> anyhow::Result<ExitCod
             grant.network.push(rule.into());
         }
     }
+    let with = if args.allow.is_empty() { "" } else { " with `--allow`" };
+    grant.has_room().map_err(|(why, help)| usage(format!("`network.allow`{with} {why}; {help}")))?;
     // A person or a program reads this, not a model: everything that is kept is shown.
     grant.call.to_model = usize::try_from(grant.call.output).unwrap_or(usize::MAX);
     let module = module(args, grant.isolation.tier)?;

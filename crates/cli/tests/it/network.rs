@@ -137,6 +137,52 @@ fn r49_a_broad_or_odd_grant_is_a_usage_error() {
     }
 }
 
+/// `[network]` with so many names.
+fn many(count: usize) -> String {
+    let names: Vec<String> = (0..count).map(|n| format!("\"h{n}.example.org:443\"")).collect();
+    format!("\n[network]\nallow = [{}]\n", names.join(", "))
+}
+
+/// A grant that no sandbox has room for is told before anything begins, as any fault of the files.
+#[test]
+fn a_grant_that_a_sandbox_has_no_room_for_is_told_before_anything_begins() {
+    let place = Place::quick();
+    let told = "has 129 ports of names, and a sandbox has room for 128; name fewer";
+    place.write("oubliette.toml", many(129));
+    let ran = place.exec(&["true"]);
+    assert!(ran.code == Some(2) && ran.err.contains(&format!("`network.allow` {told}")), "{ran:?}");
+    place.write("oubliette.toml", many(128));
+    assert_eq!(place.exec(&["true"]).code, Some(0));
+    let ran = place.exec_with(&["--allow", "one.example.net:443"], &["true"]);
+    assert!(
+        ran.code == Some(2) && ran.err.contains(&format!("`network.allow` with `--allow` {told}")),
+        "{ran:?}"
+    );
+    assert_eq!(place.ids().len(), 1);
+    // A deployment may name more than a Guild takes of it.
+    place.guild(&["run_shell", "finish"]);
+    place.write("oubliette.toml", many(200));
+    let manifest = place.read("guild/guild.toml");
+    for (asked, code) in [(128, 0), (129, 2)] {
+        place.write("guild/guild.toml", manifest.clone() + &many(asked));
+        let ran = place.ran(["guild", "check", "guild"]);
+        assert_eq!(ran.code, Some(code), "{ran:?}");
+        assert_eq!(ran.err.contains("network.allow"), code == 2, "{ran:?}");
+    }
+}
+
+/// Where no socket is made for it, `fetch_url` has whatever the file holds.
+#[test]
+fn a_tier_without_a_way_out_has_room_for_any_grant() {
+    let place = Place::new("confined", Who::Own);
+    let long = format!("{}.{}.{}", "a".repeat(63), "b".repeat(63), "c".repeat(63));
+    let names: Vec<String> = (0..1000).map(|n| format!("\"h{n}.{long}.org:443\"")).collect();
+    place.write("oubliette.toml", format!("[network]\nallow = [{}]\n", names.join(", ")));
+    let ran = place.exec(&["sh", "-c", "echo ran"]);
+    assert_eq!((ran.code, ran.out.as_str()), (Some(0), "ran\n"), "{ran:?}");
+    assert!(ran.err.contains("the tier `confined` has no way out"), "{ran:?}");
+}
+
 /// A tier without a way out says so, and runs nothing.
 #[test]
 fn r57_a_grant_that_the_tier_cannot_give_is_a_refusal() {

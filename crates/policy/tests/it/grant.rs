@@ -188,3 +188,30 @@ fn a_tool_that_runs_no_program_starts_none() {
     }
     assert!(grant().program(Tool::RunCommand, &argv).is_allowed());
 }
+
+/// Names that are granted, each on one port.
+fn names(count: usize) -> String {
+    let names: Vec<String> = (0..count).map(|n| format!("\"h{n}.example.org:443\"")).collect();
+    format!("[network]\nallow = [{}]\n", names.join(", "))
+}
+
+/// What is told here is told at the start by nobody else.
+#[test]
+fn a_guild_that_asks_for_more_than_a_sandbox_has_room_for_is_told_so() {
+    let deployment = Deployment::parse("o", &names(200)).expect("a Guild may take some of it");
+    assert!(Grant::new(&deployment, &guild(&names(128)), "g").is_ok());
+    let too_many = Grant::new(&deployment, &guild(&names(129)), "g").expect_err("no room");
+    assert_eq!(told(&too_many), ["bad-value network.allow"]);
+    let text = too_many.to_string();
+    assert!(text.contains("has 129 ports of names, and a sandbox has room for 128"), "{text}");
+}
+
+#[test]
+fn where_no_socket_is_made_a_grant_has_room() {
+    for (tier, room) in [("confined", true), ("wasm", true), ("namespace", false), ("auto", false)] {
+        let text = format!("{}[isolation]\ntier = \"{tier}\"\n", names(129));
+        let deployment = Deployment::parse("o", &text).expect("sound");
+        assert_eq!(Grant::new(&deployment, &guild(&names(129)), "g").is_ok(), room, "{tier}");
+        assert_eq!(Grant::without_guild(&deployment).has_room().is_ok(), room, "{tier}");
+    }
+}

@@ -3,16 +3,9 @@
 use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-use super::{Doors, PROXY_PORT, is_name};
+use policy::room;
 
-/// What may be granted at all.
-const DESTINATIONS: usize = 256;
-/// Sockets of names that are granted as they are.
-const EXACT: usize = 128;
-/// Sockets of names that a star stands for.
-const BY_STAR: usize = 192;
-/// Such names, at the most; with many ports fewer.
-const POOL: usize = 64;
+use super::{Doors, PROXY_PORT, is_name};
 
 /// Where everything is.
 #[derive(Clone, Debug)]
@@ -51,8 +44,10 @@ impl Layout {
         if doors.is_empty() {
             return Ok(None);
         }
-        if doors.names.len() > DESTINATIONS {
-            return Err(format!("{} destinations are more than {DESTINATIONS}", doors.names.len()));
+        // Told in `policy` before it comes here.
+        let (most, all) = (room::MOST_DESTINATIONS, doors.names.len());
+        if all > most {
+            return Err(format!("{all} destinations are more than the {most} it has room for"));
         }
         let resolver = SocketAddrV4::new(Ipv4Addr::LOCALHOST, 53);
         let mut sockets = vec![
@@ -77,19 +72,15 @@ impl Layout {
             }
             hosts.push((host, address));
         }
-        if sockets.len() - ours > EXACT {
-            return Err(format!(
-                "{} destinations are more than the {EXACT} it has room for",
-                sockets.len() - ours
-            ));
+        let (most, named) = (room::MOST_NAMED, sockets.len() - ours);
+        if named > most {
+            return Err(format!("{named} ports of names are more than the {most} it has room for"));
         }
         let most = match by_star.len() {
             0 => 0,
-            ports => POOL.min(BY_STAR / ports),
+            ports => room::starred(ports)
+                .ok_or_else(|| format!("{ports} ports behind stars are more than it has room for"))?,
         };
-        if most < 4 && !by_star.is_empty() {
-            return Err(format!("{} ports behind stars are more than it has room for", by_star.len()));
-        }
         let pool: Vec<Ipv4Addr> = (1..).take(most).map(|n| nth(65, n)).collect();
         for address in &pool {
             for port in &by_star {

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use policy::Tier;
-use sandbox::{Doors, GuestStream, LayerState, Name};
+use policy::{Tier, TierChoice};
+use sandbox::{Doors, GuestStream, LayerState, Name, Plan};
 use tokio::io::AsyncReadExt;
 use tokio::sync::mpsc;
 
@@ -83,14 +83,28 @@ fn a_variable_that_was_handed_in_is_not_replaced() {
     assert_eq!(inside.sh("echo $http_proxy $HTTP_PROXY").out, "http://127.0.0.1:1 http://127.0.0.1:61080\n");
 }
 
+/// With `auto`, too: no tier without doors is taken because of it.
 #[test]
 fn a_grant_that_is_too_large_is_refused_before_anything_is_started() {
     let (folder, host) = (tempfile::tempdir().unwrap(), crate::host());
-    let mut plan = crate::plan(Tier::Namespace, folder.path());
+    for tier in [TierChoice::Namespace, TierChoice::Auto] {
+        let mut plan = Plan { tier, ..crate::plan(Tier::Namespace, folder.path()) };
+        plan.doors = large();
+        let refused = crate::runtime().block_on(plan.ready(&host)).unwrap_err().to_string();
+        assert!(refused.contains("200 ports of names") && refused.contains("grant fewer"), "{refused}");
+    }
+}
+
+#[test]
+fn where_no_door_is_made_a_grant_is_never_too_large() {
+    let inside = Inside::with(Tier::Confined, |plan| plan.doors = large());
+    assert_eq!(inside.sh("echo ran").out, "ran\n");
+}
+
+/// More than any sandbox has room for.
+fn large() -> Doors {
     let name = |n| Name { host: format!("h{n}.example"), star: false, port: 443 };
-    plan.doors = Doors { names: (0..200).map(name).collect() };
-    let refused = crate::runtime().block_on(plan.ready(&host)).unwrap_err().to_string();
-    assert!(refused.contains("200 destinations") && refused.contains("grant fewer"), "{refused}");
+    Doors { names: (0..200).map(name).collect() }
 }
 
 /// Who has the receiver may let it go: then connections are refused or ended, and nothing waits for ever.

@@ -134,7 +134,9 @@ impl Judge {
     }
 
     async fn resolve(&self, granted: &Granted, name: &HostName) -> Result<Vec<IpAddr>, Refused> {
-        if granted.destination().rule().host().is_none() {
+        // One that is granted itself, be it under another port, tells nobody anything: it is no name of the guest's own.
+        let named = || self.granted.iter().any(|g| is_named(g, name));
+        if granted.destination().rule().host().is_none() && !named() {
             let mut seen = self.star_names.lock().unwrap_or_else(PoisonError::into_inner);
             if !seen.contains(name) && seen.len() >= self.most_star_names {
                 return Err(Refused::too_many(name.as_str()));
@@ -181,6 +183,11 @@ impl Judge {
         let pinned = four.into_iter().chain(six).map(|a| Pinned::judged(SocketAddr::new(*a, asked.port)));
         Ok(pinned.collect())
     }
+}
+
+/// Whether a destination is this very name, not beneath a star.
+fn is_named(granted: &Granted, name: &HostName) -> bool {
+    matches!(granted.destination().rule().host(), Some(Host::Name(own)) if own == name)
 }
 
 /// As many addresses as are kept, and the number of the others.

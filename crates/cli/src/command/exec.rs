@@ -26,7 +26,8 @@ pub(crate) fn exec(args: &Exec, forked: super::Forked) -> anyhow::Result<ExitCod
     for rule in &args.allow {
         let rule =
             HostRule::parse(rule).map_err(|why| usage(format!("`--allow {}` {why}", render::shown(rule))))?;
-        if !grant.network.iter().any(|granted| granted.rule().covers(&rule)) {
+        // One beneath a granted star as well: a name that is granted itself counts to no star's.
+        if !grant.network.iter().any(|granted| *granted.rule() == rule) {
             grant.network.push(rule.into());
         }
     }

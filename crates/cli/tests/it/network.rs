@@ -183,6 +183,18 @@ fn a_tier_without_a_way_out_has_room_for_any_grant() {
     assert!(ran.err.contains("the tier `confined` has no way out"), "{ran:?}");
 }
 
+/// What is granted itself has an address of its own, whatever was asked for beneath a star that stands for it too.
+#[test]
+fn a_name_that_is_granted_itself_takes_no_place_of_a_star() {
+    let place = Place::quick();
+    place.write("oubliette.toml", "[network]\nallow = [\"*.example.org:443\"]\n");
+    let others = LOOK_UP.replace("sys.argv[1:]", "[f'n{n}.example.org' for n in range(64)] + sys.argv[1:]");
+    let look_up = |allow: &[&str]| place.exec_with(allow, &["python3", "-c", &others, "named.example.org"]);
+    assert!(look_up(&[]).err.contains("`named.example.org` is one name too many"), "no place is taken");
+    let ran = look_up(&["--allow", "named.example.org:443"]);
+    assert_eq!((ran.code, ran.err.as_str()), (Some(0), ""), "{ran:?}");
+}
+
 /// A tier without a way out says so, and runs nothing.
 #[test]
 fn r57_a_grant_that_the_tier_cannot_give_is_a_refusal() {

@@ -69,8 +69,8 @@ async fn a_connection_ends_with_its_lifetime() {
 /// D-22: a name beneath a star is a message to whoever serves the zone; there are only so many.
 #[tokio::test]
 async fn d22_names_beneath_a_star_are_bounded() {
-    let rig =
-        Rig::with(&["*.example.org:443", "named.example.org:443"], Caps { star_names: 3, ..Caps::default() });
+    let granted = ["*.example.org:443", "named.example.org:443", "named-too.example.org:80"];
+    let rig = Rig::with(&granted, Caps { star_names: 3, ..Caps::default() });
     for n in 0..5 {
         let name = format!("secret{n}.example.org");
         rig.resolves(&name, &[&["203.0.113.7"]]);
@@ -83,8 +83,11 @@ async fn d22_names_beneath_a_star_are_bounded() {
         }
     }
     assert_eq!(rig.queries(), 6);
-    rig.resolves("named.example.org", &[&["203.0.113.7"]]);
-    assert!(rig.proxy().connect("named.example.org:443").await.contains(" 502 "));
+    // What is granted itself is none of them, also where the star has its port.
+    for name in ["named.example.org", "named-too.example.org"] {
+        rig.resolves(name, &[&["203.0.113.7"]]);
+        assert!(rig.proxy().connect(&format!("{name}:443")).await.contains(" 502 "), "{name}");
+    }
 }
 
 const ELSEWHERE: &str = "CONNECT 10.0.0.6:9 HTTP/1.1\r\nHost: 10.0.0.6:9\r\n\r\n";

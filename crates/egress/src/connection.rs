@@ -16,6 +16,7 @@ use crate::dial;
 use crate::guest::Guest;
 use crate::judge::{Judge, Opened, told};
 use crate::missed::Names;
+use crate::pool::Pool;
 use crate::progress::Said;
 use crate::tls::Tls;
 use crate::{Caps, Decided, Dial, Ended, Event, Full, Granted, Refused, Sink, Terms, Way};
@@ -38,6 +39,8 @@ pub(crate) struct Inner {
     pub(crate) judge: Judge,
     pub(crate) flow: Flow,
     pub(crate) tls: Tls,
+    /// What all may hold that is on its way.
+    pub(crate) pool: Pool,
     dialer: Arc<dyn Dial>,
     sink: Arc<dyn Sink>,
     guests: Lane,
@@ -93,6 +96,7 @@ impl Inner {
             judge: Judge::new(granted, own, resolver, caps.connect, caps.star_names),
             flow: Flow::new(&caps),
             tls: Tls::new(roots),
+            pool: Pool::new(),
             dialer,
             sink,
             guests: Lane::new(caps.open),

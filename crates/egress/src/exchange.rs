@@ -1,6 +1,6 @@
 //! One request and its answer. Then the connection is over: the next request is judged anew.
 
-use policy::Host;
+use policy::{Host, HostName};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -47,20 +47,9 @@ pub(crate) async fn exchange<S: AsyncRead + AsyncWrite + Unpin + Send>(
             let head = request.written(&opened.target, 80, None);
             carry(connection, guest, request, head, server, None).await
         }
-        (Some((name, secret)), Host::Name(host)) => {
-            match tokio::time::timeout(
-                connection.inner.caps.connect,
-                connection.inner.tls.connect(host, server),
-            )
-            .await
-            {
-                Ok(Ok(server)) => {
-                    let head = request.written(&opened.target, 443, Some((name, secret.value())));
-                    carry(connection, guest, request, head, server, Some(Blot::new(secret))).await
-                }
-                Ok(Err(why)) => Err(Failed::Early(why)),
-                Err(_) => Err(Failed::Early(format!("`{}` does not answer in TLS", cut(host.as_str())))),
-            }
+        // Boxed: what TLS takes is not room that every connection needs.
+        (Some(_), Host::Name(host)) => {
+            Box::pin(secured(connection, guest, request, opened, host, server)).await
         }
         (Some(_), Host::V4(_) | Host::V6(_)) => Err(Failed::Early("a header needs a name".to_owned())),
     };
@@ -72,6 +61,27 @@ pub(crate) async fn exchange<S: AsyncRead + AsyncWrite + Unpin + Send>(
             connection.server_gone(guest, why, &word).await
         }
     }
+}
+
+/// Over TLS of our own, with the header of the grant.
+async fn secured<S: AsyncRead + AsyncWrite + Unpin + Send>(
+    connection: &Connection,
+    guest: &mut Guest<S>,
+    request: Request,
+    opened: &Opened,
+    host: &HostName,
+    server: TcpStream,
+) -> Result<(), Failed> {
+    let connecting = connection.inner.tls.connect(host, server);
+    let server = match tokio::time::timeout(connection.inner.caps.connect, connecting).await {
+        Ok(Ok(server)) => server,
+        Ok(Err(why)) => return Err(Failed::Early(why)),
+        Err(_) => return Err(Failed::Early(format!("`{}` does not answer in TLS", cut(host.as_str())))),
+    };
+    let header = opened.granted.header();
+    let head = request.written(&opened.target, 443, header.map(|(name, secret)| (name, secret.value())));
+    let blot = header.map(|(_, secret)| Blot::new(secret));
+    carry(connection, guest, request, head, server, blot).await
 }
 
 async fn carry<S, T>(
@@ -116,9 +126,9 @@ async fn up<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
     pulse: &Pulse,
 ) -> Result<(), Failed> {
     if !send(connection, &head, to, pulse).await? {
-        match waste(from).await {}
+        match waste(&connection.inner.pool, from).await {}
     }
-    let mut buffer = Buffer::new();
+    let mut buffer = Buffer::new(&connection.inner.pool);
     while !request.body.is_done() {
         let read = buffer.fill(from).await.map_err(|_| Failed::Ended(Ended::GuestGone))?;
         if read.is_empty() {
@@ -127,7 +137,7 @@ async fn up<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
         let taken = request.body.take(read, None);
         let taken = taken.map_err(|bad| Failed::Ended(Ended::Malformed(bad.to_string())))?;
         if !send(connection, &read[..taken], to, pulse).await? {
-            match waste(from).await {}
+            match waste(&connection.inner.pool, from).await {}
         }
     }
     Ok(())
@@ -182,9 +192,8 @@ async fn down<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
     }
     let Some(mut response) = response else { return Err(broken("the answer never begins".to_owned())) };
     let chunked = response.is_chunked();
-    let mut buffer = Buffer::new();
+    let mut buffer = Buffer::new(&connection.inner.pool);
     let mut first = std::mem::take(&mut held);
-    let mut payload = Vec::new();
     while !response.body.is_done() {
         let read = if first.is_empty() {
             buffer.fill(from).await.map_err(|e| broken(e.kind().to_string()))?
@@ -200,7 +209,7 @@ async fn down<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
         match &mut blot {
             // What the body carries is looked at, not how the server cut it, and it is cut anew.
             Some(blot) => {
-                payload.clear();
+                let mut payload = Vec::new();
                 let taken = response.body.take(read, Some(&mut payload));
                 taken.map_err(|bad| broken(bad.to_string()))?;
                 give(connection, &piece(chunked, blot.pass(&payload)), to, pulse).await?;
@@ -210,7 +219,7 @@ async fn down<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
                 give(connection, &read[..taken], to, pulse).await?;
             }
         }
-        first.clear();
+        first = Vec::new();
     }
     if let Some(blot) = &mut blot {
         let mut rest = piece(chunked, blot.rest());

@@ -230,7 +230,7 @@ async fn body(
 ) -> Result<(Vec<u8>, bool), Broken> {
     // What is cut was blotted before: half a value is none that would be found.
     let (mut text, mut payload) = (Vec::new(), Vec::new());
-    let mut buffer = Buffer::new();
+    let mut buffer = Buffer::new(&connection.inner.pool);
     let mut first = first;
     while !response.body.is_done() && text.len() <= most {
         let read = if first.is_empty() {

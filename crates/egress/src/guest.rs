@@ -114,7 +114,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Guest<S> {
         let said = async {
             self.stream.write_all(answer).await?;
             self.stream.shutdown().await?;
-            let (mut left, mut waste) = (LINGER.1, [0; STEP]);
+            // Not in the future: each connection has room for all that one may come to.
+            let (mut left, mut waste) = (LINGER.1, vec![0; STEP]);
             loop {
                 let read = self.stream.read(&mut waste).await?;
                 left = left.saturating_sub(read);

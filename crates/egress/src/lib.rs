@@ -40,6 +40,7 @@ mod inject;
 mod judge;
 mod missed;
 mod own;
+mod pool;
 mod progress;
 mod pump;
 mod resolve;

@@ -1,6 +1,9 @@
 //! Bytes from one side to the other, both ways at once, counted and bounded.
 
 use std::convert::Infallible;
+use std::future::poll_fn;
+use std::io;
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -11,10 +14,7 @@ use crate::Ended;
 use crate::caps::Direction;
 use crate::connection::Connection;
 use crate::gate::{Gate, Shut};
-
-/// What a direction reads into at first; it grows where that is filled, and shrinks again in a lull.
-const LEAST: usize = 8 << 10;
-const MOST: usize = 64 << 10;
+use crate::pool::{Lease, Pool};
 
 /// When something last passed.
 pub(crate) struct Pulse {
@@ -82,7 +82,7 @@ where
                 // A server that stops listening may have answered: that still goes to the guest.
                 Heard::Part(why, from_guest) => tokio::select! {
                     said = down => said.and(gone(why)),
-                    never = waste(from_guest) => match never {},
+                    never = waste(&connection.inner.pool, from_guest) => match never {},
                 },
             },
             said = &mut down => {
@@ -107,7 +107,7 @@ async fn up<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
     mut gate: Option<Gate>,
     pulse: &Pulse,
 ) -> Result<Heard<R>, Stop> {
-    let mut buffer = Buffer::new();
+    let mut buffer = Buffer::new(&connection.inner.pool);
     loop {
         let read = buffer.fill(&mut from).await.map_err(|_| Stop::Ended(Ended::GuestGone))?;
         if read.is_empty() {
@@ -140,7 +140,7 @@ async fn down<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
     mut to: W,
     pulse: &Pulse,
 ) -> Result<(), Stop> {
-    let mut buffer = Buffer::new();
+    let mut buffer = Buffer::new(&connection.inner.pool);
     loop {
         let read = buffer.fill(&mut from).await;
         let read = read.map_err(|e| Stop::Ended(Ended::ServerGone(e.kind().to_string())))?;
@@ -155,33 +155,87 @@ async fn down<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
 }
 
 /// Reads what goes nowhere any more, for one that hears nothing before it has said all.
-pub(crate) async fn waste<R: AsyncRead + Unpin>(mut from: R) -> Infallible {
-    let mut buffer = Buffer::new();
+pub(crate) async fn waste<R: AsyncRead + Unpin>(pool: &Pool, mut from: R) -> Infallible {
+    let mut buffer = Buffer::new(pool);
     while buffer.fill(&mut from).await.is_ok_and(|read| !read.is_empty()) {}
     std::future::pending().await
 }
 
-/// Small for a connection that says little, large for one that says much.
-pub(crate) struct Buffer {
+/// What was read and is not yet passed on. One that waits for bytes holds none: memory is for what is under way.
+pub(crate) struct Buffer<'a> {
+    pool: &'a Pool,
     bytes: Vec<u8>,
-    full: bool,
+    lease: Option<Lease<'a>>,
 }
 
-impl Buffer {
-    pub(crate) fn new() -> Buffer {
-        Buffer { bytes: vec![0; LEAST], full: false }
+impl<'a> Buffer<'a> {
+    pub(crate) fn new(pool: &'a Pool) -> Buffer<'a> {
+        Buffer { pool, bytes: Vec::new(), lease: None }
     }
 
-    pub(crate) async fn fill<R: AsyncRead + Unpin>(&mut self, from: &mut R) -> std::io::Result<&[u8]> {
-        if self.full && self.bytes.len() < MOST {
-            self.bytes = vec![0; self.bytes.len() * 2];
+    /// Reads once, in the place of what was there before; nothing at the end.
+    pub(crate) async fn fill<R: AsyncRead + Unpin>(&mut self, from: &mut R) -> io::Result<&[u8]> {
+        (self.bytes, self.lease) = (Vec::new(), None);
+        let (mut lease, mut bytes) = poll_fn(|context| {
+            let lease = self.pool.lease();
+            let mut bytes = Vec::with_capacity(lease.room());
+            let read = pin!(from.read_buf(&mut bytes)).poll(context);
+            read.map_ok(|_| (lease, bytes))
+        })
+        .await?;
+        if bytes.len() < bytes.capacity() / 2 {
+            bytes.shrink_to_fit();
+            lease.shrink(bytes.len());
         }
-        let read = from.read(&mut self.bytes).await?;
-        self.full = read == self.bytes.len();
-        if read < LEAST / 2 && self.bytes.len() > LEAST {
-            self.bytes.truncate(LEAST);
-            self.bytes.shrink_to_fit();
-        }
-        Ok(&self.bytes[..read])
+        self.lease = Some(lease);
+        self.bytes = bytes;
+        Ok(&self.bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn who_waits_for_bytes_holds_none() {
+        let pool = Pool::new();
+        let (mut near, mut far) = tokio::io::duplex(100_000);
+        let mut buffer = Buffer::new(&pool);
+        far.write_all(&[7; 50_000]).await.unwrap();
+        assert_eq!(buffer.fill(&mut near).await.unwrap(), [7; 50_000]);
+        assert!(!pool.is_whole());
+        let waiting = tokio::time::timeout(Duration::from_millis(1), buffer.fill(&mut near)).await;
+        assert!(waiting.is_err() && pool.is_whole());
+        assert_eq!(buffer.bytes.capacity(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_few_bytes_take_no_more_than_they_are() {
+        let pool = Pool::new();
+        let mut buffer = Buffer::new(&pool);
+        buffer.fill(&mut &b"few"[..]).await.unwrap();
+        assert!(pool.is_whole() && buffer.bytes.capacity() < 64);
+    }
+
+    #[tokio::test]
+    async fn a_task_that_is_stopped_while_it_passes_on_gives_its_room_back() {
+        let inner = Arc::new(Pool::new());
+        let (near, mut far) = tokio::io::duplex(100_000);
+        far.write_all(&[7; 50_000]).await.unwrap();
+        let pool = inner.clone();
+        let (began, begun) = tokio::sync::oneshot::channel();
+        let task = tokio::spawn(async move {
+            let (mut near, mut buffer) = (near, Buffer::new(&pool));
+            let read = buffer.fill(&mut near).await.unwrap().len();
+            began.send(read).unwrap();
+            std::future::pending::<()>().await;
+        });
+        assert_eq!(begun.await, Ok(50_000));
+        assert!(!inner.is_whole());
+        task.abort();
+        assert!(task.await.unwrap_err().is_cancelled() && inner.is_whole());
     }
 }

@@ -22,7 +22,8 @@ use tokio::io::ReadBuf;
 use tokio::sync::{Notify, mpsc};
 
 use super::{
-    Asked, Doors, GuestStream, Held, Knock, Knocks, MISSED, Missed, Misses, Missing, STREAMS, Window, is_name,
+    Asked, Doors, GuestStream, Held, Knock, Knocks, MISSED, Missed, Misses, Missing, STREAMS, Window,
+    Windows, is_name, piece_of_all,
 };
 use crate::wire::{Frame, HEAD, Kind, PIECE, head};
 
@@ -41,7 +42,9 @@ struct State {
     /// Who has something to send, each once.
     queue: VecDeque<u32>,
     /// What all may have under way towards here.
-    under_way: usize,
+    under_way: Windows,
+    /// Bytes of all pieces that are to be sent.
+    pieces: usize,
     knocks: mpsc::Sender<Knock>,
     misses: Misses,
     missed: mpsc::Sender<Missed>,
@@ -110,7 +113,8 @@ impl Exchange {
         let state = State {
             streams: HashMap::new(),
             queue: VecDeque::new(),
-            under_way: 0,
+            under_way: Windows::to_executor(),
+            pieces: 0,
             knocks,
             misses: Misses::default(),
             missed,
@@ -129,7 +133,7 @@ impl Exchange {
             return self.missed(number, &payload);
         }
         let mut state = self.lock();
-        let State { streams, under_way, .. } = &mut *state;
+        let State { streams, under_way, pieces, .. } = &mut *state;
         let stream = streams.get_mut(&number).ok_or(Broken)?;
         match kind {
             Kind::Data if stream.coming == Coming::Open && !payload.is_empty() && payload.len() <= PIECE => {
@@ -157,6 +161,7 @@ impl Exchange {
             }
             Kind::Close if !matches!(stream.coming, Coming::Closed { .. }) && payload.is_empty() => {
                 stream.coming = Coming::Closed { whole: stream.coming == Coming::Finished };
+                *pieces -= stream.waiting();
                 stream.piece = Vec::new();
                 wake(&mut stream.reader);
                 wake(&mut stream.writer);
@@ -196,7 +201,7 @@ impl Exchange {
             if state.streams.len() >= STREAMS || state.streams.contains_key(&number) {
                 return Err(Broken);
             }
-            let window = Window::new(&mut state.under_way);
+            let window = state.under_way.open();
             state.streams.insert(number, Stream::new(window));
             state.knocks.clone()
         };
@@ -261,7 +266,7 @@ impl Stream {
             coming: Coming::Open,
             reader: None,
             writer: None,
-            credit: Window::FIRST,
+            credit: Window::TO_GUEST,
             piece: Vec::new(),
             give: 0,
             going: Going::Open,
@@ -271,13 +276,19 @@ impl Stream {
         }
     }
 
-    /// The next frame of this stream.
-    fn next(&mut self, number: u32) -> Option<Vec<u8>> {
+    /// Bytes of the piece.
+    fn waiting(&self) -> usize {
+        self.piece.len().saturating_sub(HEAD)
+    }
+
+    /// The next frame of this stream; bytes of a piece are counted off.
+    fn next(&mut self, number: u32, pieces: &mut usize) -> Option<Vec<u8>> {
         let word = |kind, payload: &[u8]| [&head(kind, number, payload.len()), payload].concat();
         let gone = matches!(self.coming, Coming::Closed { .. });
         if !self.piece.is_empty() && !gone {
+            let length = self.waiting();
+            *pieces -= length;
             let mut piece = std::mem::take(&mut self.piece);
-            let length = piece.len() - HEAD;
             piece[..HEAD].copy_from_slice(&head(Kind::Data, number, length));
             wake(&mut self.writer);
             return Some(piece);
@@ -320,9 +331,9 @@ impl Writer {
                 return Some(None);
             }
             let number = state.queue.pop_front()?;
-            let State { streams, queue, under_way, .. } = &mut *state;
+            let State { streams, queue, under_way, pieces, .. } = &mut *state;
             let Some(stream) = streams.get_mut(&number) else { continue };
-            let Some(frame) = stream.next(number) else {
+            let Some(frame) = stream.next(number, pieces) else {
                 stream.queued = false;
                 continue;
             };
@@ -372,8 +383,9 @@ impl Line {
 
     pub(super) fn poll_write(&mut self, cx: &Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let mut state = self.exchange.lock();
-        let lost = state.lost;
-        let stream = state.streams.get_mut(&self.number);
+        let State { streams, pieces, lost, .. } = &mut *state;
+        let lost = *lost;
+        let stream = streams.get_mut(&self.number);
         let open = |stream: &&mut Stream| {
             !lost && stream.going == Going::Open && !matches!(stream.coming, Coming::Closed { .. })
         };
@@ -383,18 +395,20 @@ impl Line {
         if bytes.is_empty() {
             return Poll::Ready(Ok(0));
         }
-        let room = (PIECE + HEAD).saturating_sub(stream.piece.len().max(HEAD));
+        // Who waits is woken when its own piece goes, and one that has none has room.
+        let waiting = stream.waiting();
+        let room = piece_of_all(waiting, *pieces).min(PIECE).saturating_sub(waiting);
         let n = bytes.len().min(stream.credit).min(room);
         if n == 0 {
             stream.writer = Some(cx.waker().clone());
             return Poll::Pending;
         }
-        if stream.piece.is_empty() {
-            stream.piece.reserve_exact(HEAD + n);
-            stream.piece.resize(HEAD, 0);
-        }
+        let length = HEAD + waiting;
+        stream.piece.reserve_exact(length + n - stream.piece.len());
+        stream.piece.resize(length, 0);
         stream.piece.extend_from_slice(&bytes[..n]);
         stream.credit -= n;
+        *pieces += n;
         self.exchange.queue(&mut state, self.number);
         Poll::Ready(Ok(n))
     }
@@ -463,15 +477,17 @@ mod tests {
         exchange.take(Frame::new(kind, number, payload.to_vec()))
     }
 
+    /// What is to be sent next.
+    fn sent_one(exchange: &Arc<Exchange>) -> Option<Frame> {
+        let mut decoder = Decoder::default();
+        decoder.push(&Writer::new(exchange).now()??);
+        decoder.next().unwrap()
+    }
+
     /// All that is to be sent now.
     fn sent(exchange: &Arc<Exchange>) -> Vec<Frame> {
-        let (writer, mut decoder) = (Writer::new(exchange), Decoder::default());
-        let mut frames = Vec::new();
-        while let Some(Some(bytes)) = writer.now() {
-            decoder.push(&bytes);
-            frames.extend(decoder.next().unwrap());
-            assert!(frames.len() < 10_000);
-        }
+        let frames: Vec<Frame> = std::iter::from_fn(|| sent_one(exchange)).take(10_000).collect();
+        assert!(frames.len() < 10_000);
         frames
     }
 
@@ -529,7 +545,7 @@ mod tests {
         assert_eq!(say(&exchange, Kind::Knock, 5, b""), Err(Broken));
         say(&exchange, Kind::Close, 5, b"").unwrap();
         assert_eq!(exchange.held().0, 0);
-        assert_eq!(exchange.lock().under_way, 0);
+        assert!(exchange.lock().under_way.is_empty());
         say(&exchange, Kind::Knock, 5, b"").unwrap();
     }
 
@@ -650,7 +666,7 @@ mod tests {
             say(&exchange, Kind::Knock, number, b"").unwrap();
         }
         assert_eq!(say(&exchange, Kind::Knock, 1000, b""), Err(Broken));
-        for _ in 0..Window::FIRST {
+        for _ in 0..Window::TO_EXECUTOR {
             say(&exchange, Kind::Data, 7, b"x").unwrap();
         }
         assert_eq!(say(&exchange, Kind::Data, 7, b"x"), Err(Broken));
@@ -676,7 +692,7 @@ mod tests {
             tokio::task::yield_now().await;
             taken += sent(&exchange).iter().map(|frame| frame.payload.len()).sum::<usize>();
         }
-        assert_eq!(taken, Window::FIRST);
+        assert_eq!(taken, Window::TO_GUEST);
         say(&exchange, Kind::Credit, 1, &200_000_u32.to_le_bytes()).unwrap();
         for _ in 0..100 {
             tokio::task::yield_now().await;
@@ -684,9 +700,77 @@ mod tests {
             assert!(frames.iter().all(|frame| frame.payload.len() <= PIECE));
             taken += frames.iter().map(|frame| frame.payload.len()).sum::<usize>();
         }
-        assert_eq!(taken, Window::FIRST + 200_000);
+        assert_eq!(taken, Window::TO_GUEST + 200_000);
         exchange.lose();
         assert!(writing.await.unwrap() >= taken);
+    }
+
+    /// As many streams as may be, each with somebody who writes more than is taken.
+    async fn writers() -> (Arc<Exchange>, Vec<tokio::task::JoinHandle<()>>) {
+        let (exchange, mut knocks) = open();
+        let mut writers = Vec::new();
+        for number in 0..u32::try_from(STREAMS).unwrap() {
+            say(&exchange, Kind::Knock, number, b"").unwrap();
+            let mut stream = knocks.recv().await.unwrap().stream;
+            writers.push(tokio::spawn(async move {
+                stream.write_all(&[7; Window::TO_GUEST + 1]).await.ok();
+            }));
+        }
+        while exchange.lock().queue.len() < STREAMS {
+            tokio::task::yield_now().await;
+        }
+        (exchange, writers)
+    }
+
+    #[tokio::test]
+    async fn pieces_of_all_streams_together_are_bounded() {
+        let (exchange, _writers) = writers().await;
+        let state = exchange.lock();
+        let held: usize = state.streams.values().map(Stream::waiting).sum();
+        let room: usize = state.streams.values().map(|stream| stream.piece.capacity()).sum();
+        assert_eq!(held, state.pieces);
+        assert!(room <= 1300 << 10, "{room}");
+    }
+
+    #[tokio::test]
+    async fn every_writer_has_its_turn_however_many_there_are() {
+        let (exchange, _writers) = writers().await;
+        let mut seen: Vec<u32> = (0..STREAMS).map(|_| sent_one(&exchange).unwrap().call).collect();
+        seen.sort_unstable();
+        assert_eq!(seen, (0..u32::try_from(STREAMS).unwrap()).collect::<Vec<u32>>());
+    }
+
+    #[tokio::test]
+    async fn a_piece_that_was_sent_holds_nothing() {
+        let (exchange, writers) = writers().await;
+        let mut sent = 0;
+        while sent < STREAMS * Window::TO_GUEST {
+            sent += sent_one(&exchange).map_or(0, |frame| frame.payload.len());
+            tokio::task::yield_now().await;
+        }
+        // All that was allowed is sent.
+        assert_eq!(exchange.lock().pieces, 0);
+        drop(writers);
+    }
+
+    #[tokio::test]
+    async fn a_piece_that_the_guest_wants_no_more_holds_nothing() {
+        let (exchange, _writers) = writers().await;
+        for number in 0..u32::try_from(STREAMS).unwrap() {
+            say(&exchange, Kind::Close, number, b"").unwrap();
+        }
+        assert_eq!(exchange.lock().pieces, 0);
+    }
+
+    #[tokio::test]
+    async fn a_piece_whose_writer_was_stopped_holds_nothing_once_it_is_sent() {
+        let (exchange, writers) = writers().await;
+        for writer in writers {
+            writer.abort();
+            assert!(writer.await.unwrap_err().is_cancelled());
+        }
+        assert_eq!(kinds(&sent(&exchange)).iter().filter(|kind| **kind == Kind::Close).count(), STREAMS);
+        assert_eq!(exchange.lock().pieces, 0);
     }
 
     #[tokio::test]
@@ -696,15 +780,15 @@ mod tests {
         say(&exchange, Kind::Knock, 2, b"").unwrap();
         let (mut first, mut second) =
             (knocks.recv().await.unwrap().stream, knocks.recv().await.unwrap().stream);
-        say(&exchange, Kind::Data, 1, &vec![1; PIECE]).unwrap();
-        first.read_exact(&mut vec![0; PIECE]).await.unwrap();
+        say(&exchange, Kind::Data, 1, &vec![1; Window::TO_EXECUTOR]).unwrap();
+        first.read_exact(&mut vec![0; Window::TO_EXECUTOR]).await.unwrap();
         first.write_all(b"one").await.unwrap();
         second.write_all(b"two").await.unwrap();
         let frames = sent(&exchange);
         let order: Vec<(Kind, u32)> = frames.iter().map(|frame| (frame.kind, frame.call)).collect();
         assert_eq!(order, [(Kind::Data, 1), (Kind::Data, 2), (Kind::Credit, 1)]);
         let more = u32::from_le_bytes(frames[2].payload.as_slice().try_into().unwrap());
-        assert!(usize::try_from(more).unwrap() > PIECE, "{more}");
+        assert!(usize::try_from(more).unwrap() > Window::TO_EXECUTOR, "{more}");
     }
 
     #[test]

@@ -31,7 +31,7 @@ use tokio::sync::mpsc;
 
 pub(crate) use accept::Accepting;
 pub(crate) use exchange::{Exchange, Writer};
-pub(crate) use flow::{Held, Window};
+pub(crate) use flow::{Held, Window, Windows, piece_of_all};
 pub(crate) use layout::{Layout, Role, Socket};
 pub use missed::Missed;
 pub(crate) use missed::{ALL as MISSED, Misses};

@@ -16,7 +16,7 @@ use rustix::event::Timespec;
 use rustix::event::epoll::{self, CreateFlags, Event, EventData, EventFlags};
 use rustix::net::SocketFlags;
 
-use crate::doors::{ASKERS, DATAGRAM, Doors, Held, Layout, Names, Role, STREAMS, Window};
+use crate::doors::{ASKERS, DATAGRAM, Doors, Held, Layout, Names, Role, STREAMS, Window, Windows};
 use crate::wire::{Frame, HEAD, Kind, PIECE, head};
 
 /// What is looked at between two looks at everything else.
@@ -45,7 +45,7 @@ pub(super) struct Porter {
     /// Connections to the resolver, the oldest first.
     askers: VecDeque<Asker>,
     /// What the executor may have under way on all lines.
-    under_way: usize,
+    under_way: Windows,
     /// A frame that is being made.
     piece: Vec<u8>,
 }
@@ -110,7 +110,7 @@ impl Porter {
             next: 1,
             taking: true,
             askers: VecDeque::new(),
-            under_way: 0,
+            under_way: Windows::to_guest(),
             piece: vec![0; HEAD + PIECE],
         };
         for (n, door) in (0..).zip(&porter.sockets) {
@@ -259,8 +259,8 @@ impl Porter {
         let line = Line {
             socket: Some(socket),
             held: Held::default(),
-            window: Window::new(&mut self.under_way),
-            credit: Window::FIRST,
+            window: self.under_way.open(),
+            credit: Window::TO_EXECUTOR,
             heard: false,
             coming: Coming::Open,
             shut: false,

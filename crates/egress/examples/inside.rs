@@ -3,10 +3,11 @@
 //! ```text
 //!   inside origin ADDRESS             web server on port 80, and a name server that has this address for every name
 //!   inside ask HOST:PORT TIMES        requests with a connection each: `request` and the median in milliseconds
-//!   inside own TIMES                  the same of a server of its own on loopback: what the sandbox itself costs
+//!   inside own TIMES MIB              both of a server of its own on loopback: what the sandbox itself costs
 //!   inside bulk HOST:PORT MIB         `bulk` and MiB a second
 //!   inside tunnel ADDRESS:PORT MIB    the same by CONNECT, as TLS goes: nothing in it is read on the way
 //!   inside hold HOST:PORT COUNT SECONDS   so many connections, idle for so long, then all busy for as long: `took` and MiB
+//!   inside give HOST:PORT COUNT SECONDS   the same, but they send more than is taken
 //! ```
 //!
 //! It asks no proxy but for `tunnel`. For `scripts/bench --only egress-inside`.
@@ -30,19 +31,20 @@ fn main() -> Done {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words[..] {
         ["origin", address] => origin(address.parse()?),
-        ["ask", host, times] => ask(to(host)?, host, times.parse()?),
-        ["own", times] => {
+        ["ask", host, times] => ask("request", to(host)?, host, times.parse()?),
+        ["own", times, mib] => {
             let listener = TcpListener::bind("127.0.0.1:0")?;
             let at = listener.local_addr()?;
             thread::spawn(move || serve(&listener));
-            ask(at, "localhost", times.parse()?)
+            ask("own", at, "localhost", times.parse()?)?;
+            bulk("own-bulk", open(at)?, "localhost", mib.parse()?)
         }
         ["bulk", host, mib] => bulk("bulk", open(to(host)?)?, host, mib.parse()?),
         ["tunnel", address, mib] => bulk("tunnel", tunnel(address)?, address, mib.parse()?),
-        ["hold", host, count, seconds] => {
-            hold(to(host)?, host, count.parse()?, Duration::from_secs(seconds.parse()?))
+        [way @ ("hold" | "give"), host, count, seconds] => {
+            hold(way, to(host)?, host, count.parse()?, Duration::from_secs(seconds.parse()?))
         }
-        _ => Err("inside origin | ask | own | bulk | tunnel | hold".into()),
+        _ => Err("inside origin | ask | own | bulk | tunnel | hold | give".into()),
     }
 }
 
@@ -80,13 +82,14 @@ fn serve(listener: &TcpListener) {
 }
 
 /// Requests for `/MIB/BYTES`, one after the other, until the client goes; one for `/hold/COUNT/SECONDS` has a byte at once,
-/// and when so many have one and so long is over, all that it takes for as long.
+/// and when so many have one and so long is over, all that it takes for as long. `/give/COUNT/SECONDS` is slowly read instead.
 fn answer(mut stream: TcpStream) -> Done {
     stream.set_nodelay(true)?;
-    let piece = vec![7; 64 << 10];
+    let mut piece = vec![7; 64 << 10];
     while let Some(head) = head(&mut stream)? {
         let path = head.split(' ').nth(1).unwrap_or_default();
-        if let Some((count, seconds)) = path.strip_prefix("/hold/").and_then(|rest| rest.split_once('/')) {
+        let words: Vec<&str> = path.split('/').skip(1).collect();
+        if let [way @ ("hold" | "give"), count, seconds] = words[..] {
             let (count, time) = (count.parse()?, Duration::from_secs(seconds.parse()?));
             stream.write_all(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n.")?;
             HELD.fetch_add(1, Ordering::Relaxed);
@@ -98,12 +101,17 @@ fn answer(mut stream: TcpStream) -> Done {
             // Whoever comes after these begins to count anew.
             HELD.store(0, Ordering::Relaxed);
             while Instant::now() < until {
-                stream.write_all(&piece)?;
+                if way == "hold" {
+                    stream.write_all(&piece)?;
+                } else {
+                    stream.read_exact(&mut piece)?;
+                    thread::sleep(Duration::from_millis(50));
+                }
             }
             return Ok(());
         }
-        let mut size = path.split('/').skip(1).map(str::parse::<usize>);
-        let (mib, bytes) = (size.next().ok_or("no size")??, size.next().ok_or("no size")??);
+        let [mib, bytes] = words[..] else { return Err("no size".into()) };
+        let (mib, bytes): (usize, usize) = (mib.parse()?, bytes.parse()?);
         let mut left = (mib << 20) + bytes;
         let mut said = format!("HTTP/1.1 200 OK\r\nContent-Length: {left}\r\n\r\n").into_bytes();
         // The head and a small body are one packet, as they are of most servers.
@@ -139,7 +147,8 @@ fn open(to: SocketAddr) -> io::Result<TcpStream> {
 
 /// Asks for so much and takes it in.
 fn get(stream: &mut TcpStream, host: &str, mib: usize, bytes: usize, piece: &mut [u8]) -> Done {
-    let (mut body, whole) = (begin(stream, host, &format!("{mib}/{bytes}"), piece)?, (mib << 20) + bytes);
+    let (mut body, whole) =
+        (begin(stream, "GET", host, &format!("{mib}/{bytes}"), piece)?, (mib << 20) + bytes);
     while body < whole {
         match stream.read(piece)? {
             0 => return Err(format!("ended after {body} bytes").into()),
@@ -150,8 +159,9 @@ fn get(stream: &mut TcpStream, host: &str, mib: usize, bytes: usize, piece: &mut
 }
 
 /// Asks, and reads until the answer has begun: bytes of its body that are in already.
-fn begin(stream: &mut TcpStream, host: &str, path: &str, piece: &mut [u8]) -> Done<usize> {
-    stream.write_all(format!("GET /{path} HTTP/1.1\r\nHost: {host}\r\n\r\n").as_bytes())?;
+fn begin(stream: &mut TcpStream, method: &str, host: &str, path: &str, piece: &mut [u8]) -> Done<usize> {
+    let body = if method == "POST" { "Content-Length: 1000000000000\r\n" } else { "" };
+    stream.write_all(format!("{method} /{path} HTTP/1.1\r\nHost: {host}\r\n{body}\r\n").as_bytes())?;
     let mut heard = 0;
     let head = loop {
         let read = stream.read(piece.get_mut(heard..).unwrap_or_default())?;
@@ -170,7 +180,7 @@ fn begin(stream: &mut TcpStream, host: &str, path: &str, piece: &mut [u8]) -> Do
     Ok(heard - head)
 }
 
-fn ask(to: SocketAddr, host: &str, times: usize) -> Done {
+fn ask(name: &str, to: SocketAddr, host: &str, times: usize) -> Done {
     let (mut took, mut piece) = (Vec::new(), [0; 4096]);
     for turn in 0..times + 20 {
         let began = Instant::now();
@@ -180,7 +190,7 @@ fn ask(to: SocketAddr, host: &str, times: usize) -> Done {
         }
     }
     took.sort_by(f64::total_cmp);
-    println!("request {:.4}", took.get(times / 2).ok_or("no times")?);
+    println!("{name} {:.4}", took.get(times / 2).ok_or("no times")?);
     Ok(())
 }
 
@@ -202,20 +212,25 @@ fn bulk(name: &str, mut stream: TcpStream, host: &str, mib: u32) -> Done {
     Ok(())
 }
 
-fn hold(to: SocketAddr, host: &str, count: usize, time: Duration) -> Done {
-    let (mut held, path) = (Vec::new(), format!("hold/{count}/{}", time.as_secs()));
+fn hold(way: &str, to: SocketAddr, host: &str, count: usize, time: Duration) -> Done {
+    let gives = way == "give";
+    let (mut held, path) = (Vec::new(), format!("{way}/{count}/{}", time.as_secs()));
     for _ in 0..count {
         let mut stream = open(to)?;
-        begin(&mut stream, host, &path, &mut [0; 4096])?;
+        begin(&mut stream, if gives { "POST" } else { "GET" }, host, &path, &mut [0; 4096])?;
         held.push(stream);
+    }
+    if gives {
+        thread::sleep(time);
     }
     let each = held.into_iter().map(|mut stream| {
         thread::Builder::new().stack_size(256 << 10).spawn(move || -> io::Result<u64> {
             let (mut took, mut piece) = (0, vec![0; 64 << 10]);
             loop {
-                match stream.read(&mut piece)? {
+                // Who gives is broken off in the end.
+                match if gives { stream.write(&piece).or(Ok(0)) } else { stream.read(&mut piece) }? {
                     0 => return Ok(took),
-                    read => took += read as u64,
+                    passed => took += passed as u64,
                 }
             }
         })

@@ -19,6 +19,8 @@ use crate::wire::{Decoder, End, Frame, Hello, Kind, PIECE, Start};
 
 /// Pieces of output that wait for a slow reader; then the guest waits.
 const WAITING: usize = 16;
+/// Frames of streams that are shorter are sent with the next.
+const TOGETHER: usize = 32 << 10;
 /// Bytes of the log stream that are kept for an error message.
 const LOG: usize = 8 << 10;
 
@@ -219,10 +221,16 @@ impl Drop for Sorted {
     }
 }
 
-/// Sends what streams have to say, one frame at a time: a call never waits for more than one.
+/// Sends what streams have to say. Small frames go together, for each write may wake the guest's end; a call never waits
+/// for more than those and one that is large.
 async fn write(frames: Writer, to_guest: Arc<AsyncMutex<ToGuest>>) {
-    while let Some(frame) = frames.next().await {
-        if to_guest.lock().await.0.write_all(&frame).await.is_err() {
+    while let Some(mut bytes) = frames.next().await {
+        while bytes.len() < TOGETHER
+            && let Some(Some(frame)) = frames.now()
+        {
+            bytes.extend_from_slice(&frame);
+        }
+        if to_guest.lock().await.0.write_all(&bytes).await.is_err() {
             return;
         }
     }
@@ -310,8 +318,46 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+
     use super::*;
     use crate::doors::{Doors, Name};
+
+    /// A guest's end that takes everything, and tells how much came at once.
+    struct Writes(mpsc::UnboundedSender<usize>);
+
+    impl AsyncWrite for Writes {
+        fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+            self.0.send(bytes.len()).unwrap();
+            Poll::Ready(Ok(bytes.len()))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    #[tokio::test]
+    async fn small_frames_of_streams_go_together() {
+        let (exchange, mut knocks, _missing) = Exchange::new(Doors::default());
+        let mut streams = Vec::new();
+        for number in 0..16 {
+            exchange.take(Frame::new(Kind::Knock, number, Vec::new())).unwrap();
+            let mut stream = knocks.recv().await.unwrap().stream;
+            stream.write_all(&[7; 4087]).await.unwrap();
+            streams.push(stream);
+        }
+        let (told, mut writes) = mpsc::unbounded_channel();
+        let to_guest = Arc::new(AsyncMutex::new(ToGuest(Box::new(Writes(told)))));
+        let writing = tokio::spawn(write(Writer::new(&exchange), to_guest));
+        assert_eq!([writes.recv().await, writes.recv().await], [Some(TOGETHER); 2]);
+        writing.abort();
+    }
 
     /// Without a grant no frame of a stream is one that a guest may send; with one, only those it began (R12, R48).
     #[tokio::test]

@@ -281,26 +281,56 @@ pub(crate) fn head(kind: Kind, call: u32, payload: usize) -> [u8; HEAD] {
     head
 }
 
+/// A frame that lies where it was read.
+#[derive(Debug)]
+pub(crate) struct Seen<'a> {
+    pub(crate) kind: Kind,
+    pub(crate) call: u32,
+    pub(crate) payload: &'a [u8],
+}
+
 /// Bytes as they arrive, and the frames in them. Holds at most one frame and one read.
 #[derive(Debug, Default)]
 pub(crate) struct Decoder {
     bytes: Vec<u8>,
+    /// Where those begin that were not yet taken, and where they end.
     from: usize,
+    to: usize,
 }
 
 impl Decoder {
     /// Takes bytes as they arrived.
     pub(crate) fn push(&mut self, bytes: &[u8]) {
-        if self.from > 0 {
-            self.bytes.drain(..self.from);
-            self.from = 0;
+        self.space(bytes.len())[..bytes.len()].copy_from_slice(bytes);
+        self.came(bytes.len());
+    }
+
+    /// Where at least so many bytes can be read to.
+    pub(crate) fn space(&mut self, bytes: usize) -> &mut [u8] {
+        self.bytes.copy_within(self.from..self.to, 0);
+        (self.from, self.to) = (0, self.to - self.from);
+        if self.bytes.is_empty() {
+            // Of pages that the kernel gives when they are first written to.
+            self.bytes = vec![0; bytes];
+        } else if self.bytes.len() < self.to + bytes {
+            self.bytes.resize(self.to + bytes, 0);
         }
-        self.bytes.extend_from_slice(bytes);
+        &mut self.bytes[self.to..]
+    }
+
+    /// So many bytes are there now.
+    pub(crate) fn came(&mut self, bytes: usize) {
+        self.to += bytes;
     }
 
     /// The next whole frame, if there is one.
     pub(crate) fn next(&mut self) -> Result<Option<Frame>, WireError> {
-        let rest = &self.bytes[self.from..];
+        Ok(self.look()?.map(|seen| Frame::new(seen.kind, seen.call, seen.payload.to_vec())))
+    }
+
+    /// The same in place.
+    pub(crate) fn look(&mut self) -> Result<Option<Seen<'_>>, WireError> {
+        let rest = &self.bytes[self.from..self.to];
         let Some(head) = rest.first_chunk::<4>() else { return Ok(None) };
         let length = usize::try_from(u32::from_le_bytes(*head)).unwrap_or(usize::MAX);
         if length < HEAD - 4 {
@@ -316,9 +346,8 @@ impl Decoder {
         let Some(body) = rest.get(4..4 + length) else { return Ok(None) };
         let kind = Kind::from_code(body[0]).ok_or(WireError::UnknownKind(body[0]))?;
         let call = u32::from_le_bytes([body[1], body[2], body[3], body[4]]);
-        let frame = Frame::new(kind, call, body[5..].to_vec());
         self.from += 4 + length;
-        Ok(Some(frame))
+        Ok(Some(Seen { kind, call, payload: &body[5..] }))
     }
 }
 

@@ -24,7 +24,7 @@ mod terminal;
 mod walk;
 
 use std::collections::BTreeMap;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
@@ -34,7 +34,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use crate::doors::{self, Doors, Layout};
 use crate::growth::Growth;
 use crate::launch::{Bounds, Counters, Place, Walls, guest_env};
-use crate::wire::{Decoder, End, Frame, Kind, PIECE, Start};
+use crate::wire::{Decoder, End, Frame, Kind, PIECE, Seen, Start};
 use crate::{Job, sys};
 use attributes::Attributes;
 use call::Running;
@@ -216,20 +216,22 @@ impl Init {
     fn serve(&mut self) -> io::Result<Last> {
         let mut decoder = Decoder::default();
         let mut buffer = vec![0; PIECE];
+        // Each read is a call that a kernel in user space answers slowly, so where much may come much is read at once.
+        let at_once = if self.porter.is_some() { 4 * PIECE } else { PIECE };
         loop {
             let ready = self.wait()?;
             if ready.channel {
-                let mut channel = io::PipeReader::from(self.channel_in.try_clone()?);
-                let n = channel.read(&mut buffer)?;
+                let n = rustix::io::read(&self.channel_in, decoder.space(at_once))?;
                 if n == 0 {
                     return Ok(Last::Closed);
                 }
-                decoder.push(&buffer[..n]);
-                while let Some(frame) = decoder.next().map_err(io::Error::other)? {
-                    if frame.kind == Kind::Collect {
-                        return Ok(Last::Collect);
+                decoder.came(n);
+                while let Some(Seen { kind, call, payload }) = decoder.look().map_err(io::Error::other)? {
+                    match (kind, &mut self.porter) {
+                        (Kind::Collect, _) => return Ok(Last::Collect),
+                        (Kind::Data, Some(porter)) => porter.carry(call, payload)?,
+                        _ => self.obey(Frame::new(kind, call, payload.to_vec()))?,
                     }
-                    self.obey(frame)?;
                 }
             }
             if ready.children {

@@ -148,24 +148,29 @@ impl Porter {
         Ok(())
     }
 
-    /// Takes a frame of the executor's.
+    /// Takes bytes for a program, and holds only what it does not take at once.
+    pub(super) fn carry(&mut self, number: u32, bytes: &[u8]) -> io::Result<()> {
+        let Some(line) = self.lines.get_mut(&number) else { return Err(no_stream()) };
+        // Nobody is there to have it.
+        let Some(socket) = &mut line.socket else { return Ok(()) };
+        if !line.window.came(bytes.len()) {
+            return Err(io::Error::other("more than a stream may carry"));
+        }
+        let now = if line.held.is_empty() { socket.write(bytes) } else { Ok(0) };
+        let taken = match now {
+            Ok(taken) => taken,
+            Err(e) if e.kind() == ErrorKind::WouldBlock || e.kind() == ErrorKind::Interrupted => 0,
+            Err(_) => return self.close(number),
+        };
+        line.held.push(bytes[taken..].to_vec());
+        self.took(number, taken)
+    }
+
+    /// Takes another frame of the executor's.
     pub(super) fn take(&mut self, frame: Frame) -> io::Result<()> {
         let Frame { kind, call: number, payload } = frame;
-        let Some(line) = self.lines.get_mut(&number) else {
-            return Err(io::Error::other("a frame of a stream that is none"));
-        };
+        let Some(line) = self.lines.get_mut(&number) else { return Err(no_stream()) };
         match kind {
-            Kind::Data => {
-                // Nobody is there to have it.
-                if line.socket.is_none() {
-                    return Ok(());
-                }
-                if !line.window.came(payload.len()) {
-                    return Err(io::Error::other("more than a stream may carry"));
-                }
-                line.held.push(payload);
-                return self.write(number);
-            }
             Kind::Finish => line.coming = Coming::Finished,
             Kind::Credit => {
                 let more = payload.try_into().map(u32::from_le_bytes).unwrap_or(0);
@@ -178,7 +183,8 @@ impl Porter {
                     return self.resume();
                 }
             }
-            Kind::Knock
+            Kind::Data
+            | Kind::Knock
             | Kind::Missed
             | Kind::Start
             | Kind::Kill
@@ -368,6 +374,12 @@ impl Porter {
         if broken {
             return self.close(number);
         }
+        self.took(number, taken)
+    }
+
+    /// A program has taken so much: more may come.
+    fn took(&mut self, number: u32, taken: usize) -> io::Result<()> {
+        let Some(line) = self.lines.get_mut(&number) else { return Ok(()) };
         let more = line.window.took(taken, &mut self.under_way);
         if let (Some(more), Coming::Open) = (more, line.coming) {
             self.say(Kind::Credit, number, &more.to_le_bytes())?;
@@ -500,6 +512,10 @@ fn accept(listener: &TcpListener) -> io::Result<Option<TcpStream>> {
         Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => Ok(None),
         Err(e) => Err(e.into()),
     }
+}
+
+fn no_stream() -> io::Error {
+    io::Error::other("a frame of a stream that is none")
 }
 
 /// Has a socket tell the program, when it is closed, that this was no end.

@@ -7,6 +7,7 @@
 mod asked;
 mod compact;
 pub(crate) mod engine;
+mod sockets;
 
 use std::collections::BTreeMap;
 
@@ -304,7 +305,6 @@ const SOCKETS: &[c_long] = &[
     libc::SYS_recvmsg,
     libc::SYS_sendmmsg,
     libc::SYS_recvmmsg,
-    libc::SYS_setsockopt,
     libc::SYS_getsockopt,
     libc::SYS_shutdown,
 ];
@@ -372,11 +372,6 @@ const UNCOUNTED_MEMORY: &[c_long] = &[
 const ABSENT: &[c_long] =
     &[libc::SYS_clone3, libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register];
 
-/// Socket families: within the sandbox and its loopback.
-const FAMILIES: [c_int; 3] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6];
-/// Protocols of them: the default one, TCP and UDP. Others are seldom used parts of the kernel, loaded on demand.
-const PROTOCOLS: [c_int; 3] = [0, libc::IPPROTO_TCP, libc::IPPROTO_UDP];
-
 /// Every namespace that a clone could ask for.
 const NEW_NAMESPACES: u64 = (libc::CLONE_NEWUSER
     | libc::CLONE_NEWPID
@@ -389,26 +384,38 @@ const NEW_NAMESPACES: u64 = (libc::CLONE_NEWUSER
 
 const SOCK_TYPE_MASK: u64 = 0xf;
 
+const CLOSE_RANGE_UNSHARE: u64 = 2;
+
 type Rules = BTreeMap<i64, Vec<SeccompRule>>;
 
 /// Installs the filter in this process, for it and all it starts.
 pub(crate) fn apply(held: Held) -> Result<(), seccompiler::Error> {
     // The kernel asks every filter and takes the sternest answer; of two errors, the one installed last.
     apply_filter(&allow_list(held)?)?;
-    apply_filter(&core_limit()?)?;
+    apply_filter(&answered(held)?)?;
     apply_filter(&absent()?)
+}
+
+/// What "succeeds" and does nothing: to write out everything that the whole host has in memory, others' too, for which a
+/// program has `fsync`; room of sockets, where it is counted for each, see there; and the limit of core files.
+fn answered(held: Held) -> Result<BpfProgram, seccompiler::Error> {
+    let mut rules = core_limit()?;
+    rules.extend([libc::SYS_sync, libc::SYS_syncfs].map(|nr| (nr, Vec::new())));
+    if !held.memory {
+        rules.extend(sockets::room()?);
+    }
+    Ok(SeccompFilter::new(rules, SeccompAction::Allow, errno(0), arch())?.try_into()?)
 }
 
 /// Setting the limit of core files "succeeds" and does nothing: see `limits` of the way in, whose 1 must stay. A
 /// program that turns core files off must not fail for it; they are off.
-fn core_limit() -> Result<BpfProgram, seccompiler::Error> {
+fn core_limit() -> Result<Rules, seccompiler::Error> {
     let core = u64::from(libc::RLIMIT_CORE);
     let given = SeccompCondition::new(2, SeccompCmpArgLen::Qword, SeccompCmpOp::Ne, 0)?;
-    let rules = Rules::from([
+    Ok(Rules::from([
         (libc::SYS_setrlimit, vec![only(0, SeccompCmpOp::Eq, core)?]),
         (libc::SYS_prlimit64, vec![SeccompRule::new(vec![condition(1, SeccompCmpOp::Eq, core)?, given])?]),
-    ]);
-    Ok(SeccompFilter::new(rules, SeccompAction::Allow, errno(0), arch())?.try_into()?)
+    ]))
 }
 
 /// Answers `lgetxattr` and `llistxattr` with `ENOTSUP`: closes a fault of an engine that programs trip over.
@@ -475,7 +482,8 @@ const NOT_FOR_MODULES: &[c_long] = &[
 /// Closes these for this process, with the thread that it has.
 #[cfg(feature = "wasm")]
 pub(crate) fn apply_module() -> Result<(), seccompiler::Error> {
-    let all: Vec<c_long> = NOT_FOR_MODULES.iter().chain(SOCKETS).copied().collect();
+    let all: Vec<c_long> =
+        NOT_FOR_MODULES.iter().chain(SOCKETS).chain(&[libc::SYS_setsockopt]).copied().collect();
     seccompiler::apply_filter_all_threads(&answer(&all, libc::EPERM)?)
 }
 
@@ -527,6 +535,7 @@ const NOT_SHARED: &[c_long] = &[
 /// The same filter for a sandbox that shares names with the host.
 pub(crate) fn apply_confined(held: Held) -> Result<(), seccompiler::Error> {
     apply_filter(&confined_list(held)?)?;
+    apply_filter(&answered(held)?)?;
     apply_filter(&absent()?)
 }
 
@@ -582,8 +591,13 @@ fn table(held: Held) -> Result<Rules, seccompiler::Error> {
     }
     // Answered by the second filter; refused here they would read EPERM on some kernels.
     rules.extend(ABSENT.iter().map(|nr| (*nr, Vec::new())));
-    rules.insert(libc::SYS_clone, vec![only(0, SeccompCmpOp::MaskedEq(NEW_NAMESPACES), 0)?]);
-    rules.insert(libc::SYS_socket, sockets()?);
+    rules.insert(libc::SYS_clone, clones(held)?);
+    if !held.memory {
+        // By this a thread gets a table of its own, too.
+        rules.insert(libc::SYS_close_range, vec![only(2, SeccompCmpOp::MaskedEq(CLOSE_RANGE_UNSHARE), 0)?]);
+    }
+    rules.insert(libc::SYS_socket, sockets::families()?);
+    rules.insert(libc::SYS_setsockopt, sockets::options()?);
     rules.insert(
         libc::SYS_socketpair,
         vec![only(0, SeccompCmpOp::Eq, u64::from(libc::AF_UNIX.unsigned_abs()))?],
@@ -604,26 +618,16 @@ fn table(held: Held) -> Result<Rules, seccompiler::Error> {
     Ok(rules)
 }
 
-/// Unix and IP sockets, streams and datagrams; raw ones need a capability that is gone, and are refused as well.
-/// Netlink only to ask for the interfaces.
-fn sockets() -> Result<Vec<SeccompRule>, seccompiler::Error> {
-    let mut rules = Vec::new();
-    for family in FAMILIES {
-        for kind in [libc::SOCK_STREAM, libc::SOCK_DGRAM, libc::SOCK_SEQPACKET] {
-            for protocol in PROTOCOLS {
-                rules.push(SeccompRule::new(vec![
-                    condition(0, SeccompCmpOp::Eq, u64::from(family.unsigned_abs()))?,
-                    condition(1, SeccompCmpOp::MaskedEq(SOCK_TYPE_MASK), u64::from(kind.unsigned_abs()))?,
-                    condition(2, SeccompCmpOp::Eq, u64::from(protocol.unsigned_abs()))?,
-                ])?);
-            }
-        }
+/// No namespace; and where init counts descriptors, no thread has a table of them that its process has not.
+fn clones(held: Held) -> Result<Vec<SeccompRule>, seccompiler::Error> {
+    if held.memory {
+        return Ok(vec![only(0, SeccompCmpOp::MaskedEq(NEW_NAMESPACES), 0)?]);
     }
-    rules.push(SeccompRule::new(vec![
-        condition(0, SeccompCmpOp::Eq, u64::from(libc::AF_NETLINK.unsigned_abs()))?,
-        condition(2, SeccompCmpOp::Eq, u64::from(libc::NETLINK_ROUTE.unsigned_abs()))?,
-    ])?);
-    Ok(rules)
+    let (thread, table) = (libc::CLONE_THREAD as u64, libc::CLONE_FILES as u64);
+    Ok(vec![
+        only(0, SeccompCmpOp::MaskedEq(NEW_NAMESPACES | thread), 0)?,
+        only(0, SeccompCmpOp::MaskedEq(NEW_NAMESPACES | thread | table), thread | table)?,
+    ])
 }
 
 const TIOCLINUX: u64 = 0x541c;
@@ -776,8 +780,8 @@ mod tests {
         assert_eq!(refused.len() + absent_to_it.len(), 32);
         for has in [true, false] {
             let held = Held { memory: has, processes: has, cores: has };
-            let namespace = [allow_list(held).unwrap(), core_limit().unwrap(), absent().unwrap()];
-            let confined = [confined_list(held).unwrap(), absent().unwrap()];
+            let namespace = [allow_list(held).unwrap(), answered(held).unwrap(), absent().unwrap()];
+            let confined = [confined_list(held).unwrap(), answered(held).unwrap(), absent().unwrap()];
             for programs in [&namespace[..], &confined[..]] {
                 for (call, args) in &refused {
                     let answer = together(programs, *call, *args);

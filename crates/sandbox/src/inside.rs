@@ -235,8 +235,20 @@ fn prepare(start: &mut Start<'_>) -> Result<(), Failure> {
         let flags = MountFlags::BIND | MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV;
         mount_remount("/", flags, c"").during("make the root read-only")?;
     }
+    if start.launch.backend == Backend::Namespace && !start.held.memory {
+        // Where it cannot be set, init finds the kernel's own, and tells it.
+        bound_tcp().ok();
+    }
     streams(start)?;
     limits(start.launch, start.held).during("set the limits")
+}
+
+/// What a socket of TCP may hold, in both directions together, is what is counted for one: the kernel lets them grow to
+/// some MiB each. The network is the sandbox's own.
+fn bound_tcp() -> io::Result<()> {
+    let most = init::SOCKET / 2;
+    fs::write("/proc/sys/net/ipv4/tcp_rmem", format!("4096 65536 {most}"))?;
+    fs::write("/proc/sys/net/ipv4/tcp_wmem", format!("4096 16384 {most}"))
 }
 
 /// Makes the sockets of the doors, as long as ports below 1024 may be had, and keeps none.

@@ -176,6 +176,9 @@ pub(crate) struct Hello {
     /// Processes that its user may have, by rlimit.
     #[serde(default)]
     pub(crate) processes_limit: u64,
+    /// Bytes that a socket of TCP may hold, in both directions together.
+    #[serde(default)]
+    pub(crate) tcp: u64,
     /// A write to the system's part of the view was refused.
     pub(crate) root_read_only: bool,
     /// Folders of the host that no program needs cannot be listed.

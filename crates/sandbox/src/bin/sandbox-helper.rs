@@ -58,7 +58,7 @@ fn get(host: &str, port: &str) -> std::io::Result<()> {
 }
 
 /// `try WORKSPACE RUNSC TIER...`: one line of JSON for each tier, what it was or why it is refused. An empty
-/// `RUNSC` is the one that is found.
+/// `RUNSC` is the one that is found. A `bomb.py` in the workspace is run, in 128 MiB; otherwise a few words.
 fn try_all(args: &[String]) -> std::io::Result<()> {
     let [workspace, runsc, tiers @ ..] = args else {
         return Err(std::io::Error::other("a folder, a program and tiers are wanted"));
@@ -78,13 +78,18 @@ async fn try_one(host: &Host, workspace: &Path, runsc: Option<PathBuf>, tier: &s
     let Ok(tier) = serde_json::from_value::<TierChoice>(tier.into()) else {
         return json!({"error": "no tier"});
     };
+    let bomb = workspace.join("bomb.py").exists();
+    let mut limits = Limits::default();
+    if bomb {
+        limits.memory = 128 << 20;
+    }
     let plan = Plan {
         tier,
         floor: Tier::Confined,
         surroundings: Surroundings::None,
         rootfs: Rootfs::Host,
         workspace: workspace.to_path_buf(),
-        limits: Limits::default(),
+        limits,
         env: Vec::new(),
         runsc,
         module: None,
@@ -97,7 +102,8 @@ async fn try_one(host: &Host, workspace: &Path, runsc: Option<PathBuf>, tier: &s
         Err(SandboxError::Refused { reason, remedy }) => return json!({"reason": reason, "remedy": remedy}),
         Err(e) => return json!({"error": e.to_string()}),
     };
-    let argv = ["sh", "-c", "echo works | cat > f; cat f; rm f"].map(str::to_owned).to_vec();
+    let line = if bomb { "exec python3 bomb.py" } else { "echo works | cat > f; cat f; rm f" };
+    let argv = ["sh", "-c", line].map(str::to_owned).to_vec();
     let job = Job::Exec { argv, env: Vec::new(), cwd: None, terminal: false };
     let call = Call {
         job,

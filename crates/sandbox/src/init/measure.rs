@@ -93,6 +93,7 @@ fn look(place: &Place) -> io::Result<Hello> {
         landlock_version: rules::version(),
         core_limit: sys::soft_limit(libc::RLIMIT_CORE),
         processes_limit: sys::soft_limit(libc::RLIMIT_NPROC),
+        tcp: tcp_room(),
         root_read_only: root_is_read_only(),
         outside_closed: ["/", "/root", "/home", "/var"].iter().all(|path| fs::read_dir(path).is_err()),
         no_sockets: sys::no_sockets(),
@@ -129,6 +130,13 @@ fn memory_of_kernel() -> u64 {
     let text = sys::text("/proc/meminfo").unwrap_or_default();
     let kib = field(&text, "MemTotal").and_then(|v| v.strip_suffix(" kB")?.parse::<u64>().ok());
     kib.unwrap_or(0) << 10
+}
+
+/// The largest of three numbers, of either direction.
+fn tcp_room() -> u64 {
+    let most = |file: &str| -> Option<u64> { sys::text(file).ok()?.split_whitespace().last()?.parse().ok() };
+    let both = most("/proc/sys/net/ipv4/tcp_rmem").zip(most("/proc/sys/net/ipv4/tcp_wmem"));
+    both.map_or(u64::MAX, |(into, out)| into.saturating_add(out))
 }
 
 fn cores() -> u32 {

@@ -29,9 +29,9 @@ impl Meter {
         Meter { own, total_us: 0, gone_us: 0, there: BTreeMap::new() }
     }
 
-    /// Whether it matters what its processes hold.
-    pub(super) fn weighs(&self) -> bool {
-        self.own.memory.is_some()
+    /// What its processes may hold.
+    pub(super) fn memory(&self) -> Option<u64> {
+        self.own.memory
     }
 
     /// Takes a look at the call: its supervisor, where it still is, and all below it.

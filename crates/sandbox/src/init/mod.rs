@@ -22,6 +22,7 @@ mod porter;
 mod sweep;
 mod terminal;
 mod walk;
+mod weight;
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -43,7 +44,8 @@ pub(crate) use group::{MEMORY_EVENTS, PIDS_EVENTS};
 use meter::Meter;
 pub(crate) use module::MODULE_FD;
 use porter::Porter;
-use sweep::Kin;
+use sweep::{Kin, Weigh};
+pub(crate) use weight::{PIPE, SOCKET};
 
 /// Processor time is added up this often; so are memory and processes where the kernel does not count them itself.
 const COUNT_EVERY_MS: u64 = 100;
@@ -437,7 +439,12 @@ impl Init {
             return;
         }
         self.counted = Some(Instant::now());
-        let weigh = self.bounds.weigh || self.meters.values().any(Meter::weighs);
+        let least = self.meters.values().filter_map(Meter::memory).min();
+        let weigh = match (self.bounds.weigh, least) {
+            (true, least) => Weigh::Everything(self.bounds.memory.min(least.unwrap_or(u64::MAX))),
+            (false, Some(_)) => Weigh::Memory,
+            (false, None) => Weigh::Nothing,
+        };
         let kin = self.kin();
         let census = sweep::census(self.place.walls, &kin, weigh);
         for (supervisor, meter) in &mut self.meters {
@@ -528,7 +535,7 @@ impl Init {
         if self.keepers.is_empty() {
             return Ok(());
         }
-        let tasks = sweep::census(self.place.walls, &self.kin(), false).tasks;
+        let tasks = sweep::census(self.place.walls, &self.kin(), Weigh::Nothing).tasks;
         let supervisors = u64::try_from(self.keepers.len() + self.calls.len()).unwrap_or(u64::MAX);
         // The new supervisor has a place of its own beside the bound; its program and the other supervisors have none.
         if tasks.saturating_add(supervisors) < u64::from(self.bounds.processes) {

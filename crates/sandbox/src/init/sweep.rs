@@ -7,6 +7,8 @@ use crate::launch::Walls;
 use crate::sys;
 use crate::table::{self, Seen, has_first, snapshot};
 
+use super::weight;
+
 /// Init's own children: who is a supervisor, and what the rest of them is.
 pub(super) struct Kin {
     /// Supervisors of calls, running or ended.
@@ -39,7 +41,7 @@ pub(super) struct Census {
 
 /// Looks at everybody; what they hold is asked only where that is wanted, for it costs one more file each. Memory
 /// that several of them map is counted for each: too much rather than too little.
-pub(super) fn census(walls: Walls, kin: &Kin, weigh: bool) -> Census {
+pub(super) fn census(walls: Walls, kin: &Kin, weigh: Weigh) -> Census {
     let (all, me) = (table::snapshot(), me());
     let guest = |seen: &&Seen| seen.pid != me && !kin.supervisors.contains(&seen.pid);
     let here = match walls {
@@ -48,9 +50,10 @@ pub(super) fn census(walls: Walls, kin: &Kin, weigh: bool) -> Census {
         Walls::Shared => table::below(&all, me),
     };
     let here: Vec<&Seen> = here.iter().filter(guest).collect();
-    let held: BTreeMap<i32, u64> = match weigh {
-        true => here.iter().map(|seen| (seen.pid, held_by(seen.pid))).collect(),
-        false => BTreeMap::new(),
+    let held = match weigh {
+        Weigh::Nothing => BTreeMap::new(),
+        Weigh::Memory => here.iter().map(|seen| (seen.pid, weight::of(seen.pid).memory)).collect(),
+        Weigh::Everything(bound) => everything(&here, bound),
     };
     let of = |seen: &Seen| held.get(&seen.pid).copied().unwrap_or(0);
     let families = kin.supervisors.iter().map(|supervisor| {
@@ -68,6 +71,35 @@ pub(super) fn census(walls: Walls, kin: &Kin, weigh: bool) -> Census {
         held,
         all,
     }
+}
+
+/// What is asked of what processes hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Weigh {
+    Nothing,
+    Memory,
+    /// And what their sockets and pipes may hold, which matters beyond so many bytes.
+    Everything(u64),
+}
+
+/// Descriptors are looked at one by one only where tables as large as these could hold more than the bound.
+fn everything(here: &[&Seen], bound: u64) -> BTreeMap<i32, u64> {
+    let mut held = BTreeMap::new();
+    let mut tables = Vec::new();
+    let mut most = 0_u64;
+    for Seen { pid, .. } in here {
+        let weight::Weight { memory, table } = weight::of(*pid);
+        most = most.saturating_add(memory).saturating_add(table.saturating_mul(weight::SOCKET));
+        held.insert(*pid, memory);
+        tables.push((*pid, table));
+    }
+    if most > bound {
+        let mut seen = BTreeSet::new();
+        for (pid, table) in tables.into_iter().filter(|(_, table)| *table > 0) {
+            *held.entry(pid).or_default() += weight::buffers(pid, table, &mut seen);
+        }
+    }
+    held
 }
 
 impl Census {
@@ -94,21 +126,6 @@ impl Census {
         let held = |seen: &Seen| self.held.get(&seen.pid).copied().unwrap_or(0);
         (found.iter().map(|seen| seen.threads).sum(), found.iter().map(held).sum())
     }
-}
-
-/// Private and shared memory of a process; its mapped files belong to the page cache.
-fn held_by(pid: i32) -> u64 {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let kib = |name: &str| -> Option<u64> {
-        status.lines().find_map(|l| l.strip_prefix(name)?.split_whitespace().next()?.parse().ok())
-    };
-    if let (Some(private), Some(shared)) = (kib("RssAnon:"), kib("RssShmem:")) {
-        return (private + shared) << 10;
-    }
-    // gVisor tells resident pages only.
-    let pages = fs::read_to_string(format!("/proc/{pid}/statm")).unwrap_or_default();
-    let resident: u64 = pages.split(' ').nth(1).and_then(|field| field.parse().ok()).unwrap_or(0);
-    resident << 12
 }
 
 /// Init's own number: 1 but in the tier without process numbers of its own.

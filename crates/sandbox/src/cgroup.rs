@@ -48,6 +48,8 @@ pub(crate) struct Cgroup {
     name: String,
     groups: Vec<Group>,
     missing: Vec<(&'static str, String)>,
+    /// The host has swap that the bound on memory does not hold.
+    swap: bool,
     doors: Vec<OwnedFd>,
     /// The folder of v2, into which a new process can be started.
     start: Option<OwnedFd>,
@@ -78,7 +80,7 @@ impl Cgroup {
         let mut bounds = bounds.clone();
         if let Backend::Microvm { .. } = backend {
             // The monitor needs some of its own.
-            bounds.memory = machine::memory_of_machine(&bounds).saturating_add(machine::MONITOR_MEMORY);
+            bounds.memory = machine::memory_with_monitor(&bounds);
         }
         let processes = most_processes(backend, &bounds);
         let own_name = format!("{PREFIX}{}-{id}", own_name());
@@ -92,7 +94,9 @@ impl Cgroup {
                 .and_then(|()| made.open(own.version, &folder));
             match set {
                 Ok(()) => {
-                    made.groups.push(Group { version: own.version, controller: own.controller, folder })
+                    made.swap |= own.controller == "memory"
+                        && swaps(own.version, &folder, bounds.memory, &list_of_swap());
+                    made.groups.push(Group { version: own.version, controller: own.controller, folder });
                 }
                 Err(e) => {
                     // Nothing is bounded by it: without it init adds up.
@@ -190,6 +194,7 @@ impl Cgroup {
             controllers: CONTROLLERS.into_iter().filter(|c| self.holds(c)).map(str::to_owned).collect(),
             missing: self.missing.iter().map(|(c, why)| ((*c).to_owned(), why.clone())).collect(),
             clock: self.clock(),
+            swap: self.swap,
         }
     }
 
@@ -338,6 +343,22 @@ fn optional(result: io::Result<()>) -> io::Result<()> {
     }
 }
 
+/// The host's swap: a head, and a line for each. A list that is not there is that of a kernel without swap.
+fn list_of_swap() -> String {
+    fs::read_to_string("/proc/swaps").unwrap_or_default()
+}
+
+/// Whether something of the host's swap is left to a group. What was set is read again: a setting that could not be made
+/// is passed over, for most hosts that lack it have no swap.
+fn swaps(version: Version, folder: &Path, memory: u64, list: &str) -> bool {
+    let (file, most) = match version {
+        Version::V2 => ("memory.swap.max", 0),
+        Version::V1 => ("memory.memsw.limit_in_bytes", memory),
+    };
+    let set = fs::read_to_string(folder.join(file)).ok().and_then(|text| text.trim().parse::<u64>().ok());
+    list.lines().nth(1).is_some() && set.is_none_or(|set| set > most)
+}
+
 /// `name value` lines of a counter file.
 fn value(file: &Path, name: &str) -> u64 {
     let text = fs::read_to_string(file).unwrap_or_default();
@@ -359,6 +380,26 @@ mod tests {
         fs::remove_dir(folder.join("busy")).unwrap();
         group.remove().unwrap();
         assert!(!folder.exists());
+    }
+
+    #[test]
+    fn r57_swap_that_a_group_does_not_bound_is_seen() {
+        let some = "Filename\t\t\t\tType\t\tSize\t\tUsed\t\tPriority\n/dev/dm-1 partition\t1000\t0\t-2\n";
+        for (version, file, held, open) in [
+            (Version::V2, "memory.swap.max", "0\n", ["max\n", "4096\n"]),
+            (Version::V1, "memory.memsw.limit_in_bytes", "1048576\n", ["9223372036854771712\n", "1052672\n"]),
+        ] {
+            let dir = tempfile::tempdir().unwrap();
+            let seen = |list: &str| swaps(version, dir.path(), 1 << 20, list);
+            // A kernel that does not account for it.
+            assert!(seen(some) && !seen("Filename\n") && !seen(""));
+            for text in open {
+                fs::write(dir.path().join(file), text).unwrap();
+                assert!(seen(some), "{text}");
+            }
+            fs::write(dir.path().join(file), held).unwrap();
+            assert!(!seen(some));
+        }
     }
 
     #[test]

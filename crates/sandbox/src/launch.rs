@@ -156,6 +156,9 @@ pub(crate) struct CgroupSeen {
     /// The file that tells what processor time was used in it.
     #[serde(default)]
     pub(crate) clock: Option<PathBuf>,
+    /// The host has swap that its bound on memory does not hold.
+    #[serde(default)]
+    pub(crate) swap: bool,
 }
 
 impl CgroupSeen {

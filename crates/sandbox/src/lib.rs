@@ -29,6 +29,7 @@ mod confined;
 mod disk;
 mod doors;
 mod engine;
+mod engine_memory;
 mod file_op;
 mod filter;
 mod forker;

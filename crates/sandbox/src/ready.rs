@@ -13,6 +13,7 @@ use crate::channel::{Channel, ChannelError, Pipes};
 use crate::clock::Clock;
 use crate::disk::{Disk, Place};
 use crate::doors::Offered;
+use crate::engine_memory::EngineMemory;
 use crate::launch::{Backend, Bounds, CgroupSeen, Launch};
 use crate::machine::{Results, Vm};
 use crate::message::Tell;
@@ -155,10 +156,25 @@ pub(crate) async fn launch(
         // What an engine uses init does not see.
         None => engine.then_some(Clock::Tree(seen.pid)),
     };
+    let machine = matches!(backend, Backend::Microvm { .. }) && !seen.cgroup.has("memory");
+    let engine =
+        machine.then(|| EngineMemory { first: seen.pid, bound: machine::memory_with_monitor(&bounds) });
     let cpu = Duration::from_secs(bounds.cpu_s);
     let sessions = (!seen.cgroup.has("cpu") && sessions::are_weighed()).then_some(seen.pid);
-    let sandbox =
-        Sandbox { report, channel, tells, lease, wall, disk, clock, sessions, cpu, results: None, way };
+    let sandbox = Sandbox {
+        report,
+        channel,
+        tells,
+        lease,
+        wall,
+        disk,
+        clock,
+        engine,
+        sessions,
+        cpu,
+        results: None,
+        way,
+    };
     Ok(Ready { sandbox, accepted: Acceptance::Tier })
 }
 

@@ -171,6 +171,17 @@ pub(crate) fn of_weak_layer(tier: Tier, layer: &Layer) -> Option<String> {
     let text = match layer.name {
         // Memory and cores are weaker by the same reason.
         "groups" if by_group => cgroup(&layer.detail, rustix::process::geteuid().is_root(), &kernel),
+        "memory" if layer.detail.contains("this host's swap") => {
+            "turn swap off, or let the kernel account for it: `swapaccount=1` on its command line, and \
+             `memory.swap.max` to write where the group was handed over"
+                .to_owned()
+        }
+        "ids" | "monitor-ids" if layer.detail.contains("/etc/subuid") => {
+            "sandboxes use the ids from 200000 to 265535: give that user others in /etc/subuid and /etc/subgid".to_owned()
+        }
+        "crashes" if layer.detail.contains("socket") => {
+            "set a `kernel.core_pattern` that is neither a socket nor a pipe".to_owned()
+        }
         "crashes" => "start it with `ulimit -Hc unlimited` (in a container: `--ulimit core=-1`), or set a \
             `kernel.core_pattern` that is no pipe"
             .to_owned(),

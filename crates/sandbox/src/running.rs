@@ -12,6 +12,7 @@ use crate::channel::{Arrival, Channel};
 use crate::clock::{self, Clock};
 use crate::disk::{Disk, Filled, Strikes};
 use crate::doors::{Accepting, Knock, Knocks, Missed, Missing, Way};
+use crate::engine_memory::EngineMemory;
 use crate::launch::Counters;
 use crate::machine::Results;
 use crate::message::Tell;
@@ -42,6 +43,8 @@ pub(crate) struct Sandbox {
     pub(crate) disk: Option<Disk>,
     /// Who counts the processor time of the sandbox; none where init alone does.
     pub(crate) clock: Option<Clock>,
+    /// What a machine's monitor may hold, where no group holds it.
+    pub(crate) engine: Option<EngineMemory>,
     /// Its first process, where sessions must be lowered.
     pub(crate) sessions: Option<i32>,
     /// What it may use.
@@ -75,6 +78,7 @@ pub struct Running {
     report: Report,
     disk: Option<Disk>,
     clock: Option<Clock>,
+    engine: Option<EngineMemory>,
     sessions: Option<i32>,
     /// What its clock may say at the most.
     cpu: Duration,
@@ -94,7 +98,7 @@ pub struct Running {
 
 impl Running {
     pub(crate) fn new(sandbox: Sandbox) -> Running {
-        let Sandbox { report, channel, tells, lease, wall, disk, clock, sessions, cpu, results, way } =
+        let Sandbox { report, channel, tells, lease, wall, disk, clock, engine, sessions, cpu, results, way } =
             sandbox;
         let ends = Instant::now() + wall;
         // What the way in took is nothing that a guest has used.
@@ -109,6 +113,7 @@ impl Running {
             report,
             disk,
             clock,
+            engine,
             sessions,
             cpu,
             channel,
@@ -245,6 +250,14 @@ impl Running {
                 }
             }
         };
+        let swollen = async {
+            loop {
+                tokio::time::sleep(clock::EVERY).await;
+                if self.engine.is_some_and(|engine| engine.is_over()) {
+                    return;
+                }
+            }
+        };
         let filled = async {
             if let Some(mut strikes) = strikes
                 && strikes.wait_for(|struck| struck.contains(&id)).await.is_ok()
@@ -265,6 +278,7 @@ impl Running {
         tokio::select! {
             never = lowered, if self.sessions.is_some() => never,
             () = spent, if self.clock.is_some() => StoppedBy::Cpu,
+            () = swollen, if self.engine.is_some() => StoppedBy::Memory,
             () = filled => StoppedBy::Disk,
         }
     }
@@ -289,6 +303,11 @@ impl Running {
             by = self.struck(id, strikes) => by,
         };
         watch.stopped = Some(struck);
+        if struck == StoppedBy::Memory {
+            // A monitor beyond all that it may need is not ours any more, and does not obey.
+            drop(self.lease.host.kill(self.lease.id));
+            return None;
+        }
         // What is printed while dying is counted, not kept.
         let mut count = |_: Stream, _: &[u8]| {};
         watch.cap = u64::MAX;

@@ -209,6 +209,11 @@ pub fn beyond_limits(tier: TierChoice) -> u64 {
     if may_be_machine { OWN_MEMORY + MONITOR_MEMORY } else { 0 }
 }
 
+/// And what its monitor needs of its own.
+pub(crate) fn memory_with_monitor(bounds: &Bounds) -> u64 {
+    memory_of_machine(bounds).saturating_add(MONITOR_MEMORY)
+}
+
 /// Bytes of a machine's memory: its guest's, and what is not for a guest to take.
 pub(crate) fn memory_of_machine(bounds: &Bounds) -> u64 {
     bounds.memory.saturating_add(OWN_MEMORY)

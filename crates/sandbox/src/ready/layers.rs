@@ -6,7 +6,8 @@ use super::Outside;
 use crate::clock;
 use crate::disk;
 use crate::engine::Filtered;
-use crate::launch::{Backend, Bounds, CgroupSeen, module_memory, outer_id};
+use crate::init;
+use crate::launch::{BASE_ID, Backend, Bounds, CgroupSeen, ID_COUNT, module_memory, outer_id};
 use crate::machine::{Vm, image_bytes, memory_of_machine};
 use crate::report::{Layer, LayerState};
 use crate::sessions;
@@ -152,25 +153,19 @@ pub(super) fn layers(
     let monitor = outer_id(outside);
     let host_id = outer_id(outside.saturating_add(hello.uid.saturating_sub(inside)));
     if let Some(vm) = vm {
-        layers.push(layer(
-            "monitor-ids",
-            monitor != 0,
-            format!("{} is host {monitor}; {count} id(s) mapped", vm.monitor.name()),
-        ));
+        let told = format!("{} is host {monitor}; {count} id(s) mapped", vm.monitor.name());
+        layers.push(ids("monitor-ids", monitor != 0, told, (outside, count)));
         layers.push(engine_filter("monitor-filter", vm.monitor.name(), seen.pid));
         let nobody = hello.uid != 0 && hello.gid != 0;
         layers.push(layer("ids", nobody, format!("guest {}:{} of its own kernel", hello.uid, hello.gid)));
     } else {
-        layers.push(layer(
-            "ids",
-            host_id != 0,
-            format!(
-                "guest {}:{} is host {host_id}; {count} id(s) mapped{}",
-                hello.uid,
-                hello.gid,
-                groups_kept(hello)
-            ),
-        ));
+        let told = format!(
+            "guest {}:{} is host {host_id}; {count} id(s) mapped{}",
+            hello.uid,
+            hello.gid,
+            groups_kept(hello)
+        );
+        layers.push(ids("ids", host_id != 0, told, (outside, count)));
     }
     if tier == Tier::Gvisor {
         layers.push(engine_filter("engine-filter", "gVisor", seen.pid));
@@ -238,6 +233,31 @@ fn call_kill(hello: &Hello, what: &str) -> Layer {
     }
 }
 
+/// Ids of a sandbox on the host. Of those that only sandboxes should have, a host may have given some to a user for user
+/// namespaces: as root of one that user may signal and trace whoever has them.
+fn ids(name: &'static str, own: bool, told: String, (first, count): (u32, u32)) -> Layer {
+    let (base, all) = (BASE_ID, BASE_ID + ID_COUNT);
+    let lists = ["/etc/subuid", "/etc/subgid"].map(|file| std::fs::read_to_string(file).unwrap_or_default());
+    let lent = lists.iter().find_map(|list| lent(list, first, count));
+    match lent.filter(|_| own && (base..all).contains(&first)) {
+        Some(user) => part(
+            name,
+            format!("{told}, which this host has given to `{user}` as well (/etc/subuid, /etc/subgid)"),
+        ),
+        None => layer(name, own, told),
+    }
+}
+
+/// Whose some of these ids are by a list of `user:first:count`.
+fn lent(list: &str, first: u32, count: u32) -> Option<String> {
+    let (first, end) = (u64::from(first), u64::from(first) + u64::from(count));
+    list.lines().find_map(|line| {
+        let [user, from, many] = line.split(':').collect::<Vec<_>>()[..] else { return None };
+        let (from, many): (u64, u64) = (from.trim().parse().ok()?, many.trim().parse().ok()?);
+        (user != "root" && from < end && first < from.saturating_add(many)).then(|| user.to_owned())
+    })
+}
+
 /// The kernel lets nobody give up groups who has no right to set them.
 fn groups_kept(hello: &Hello) -> String {
     match hello.groups {
@@ -248,7 +268,7 @@ fn groups_kept(hello: &Hello) -> String {
 
 /// Filters of ours that an init has on, and one of the confined tier.
 const FILTERS: u64 = 3;
-const CONFINED_FILTERS: u64 = 2;
+const CONFINED_FILTERS: u64 = 3;
 
 /// Filters that this program lives under itself (a container's).
 fn around() -> Option<u64> {
@@ -335,10 +355,11 @@ fn confined(seen: &Outside, hello: &Hello, around: Option<u64>) -> Vec<Layer> {
                 "none: host name, mounts and process numbers are the executor's; IPC is closed by seccomp"
                     .to_owned(),
         },
-        layer(
+        ids(
             "ids",
             hello.uid != 0 && hello.gid != 0,
             format!("{}:{}, {whose}{}", hello.uid, hello.gid, groups_kept(hello)),
+            (outside, 1),
         ),
         layer(
             "capabilities",
@@ -376,21 +397,28 @@ fn older_landlock(version: i64) -> String {
     format!("version {version} of an older kernel, without {}", lacks.join(", "))
 }
 
-/// Whether a guest's crash may start a program of the host's. Every limit but 1 lets a `core_pattern` that is a
-/// pipe start its handler, as root and outside.
+/// Whether a guest's crash may reach a program of the host's, as root and outside. Every limit but 1 lets a `core_pattern`
+/// that is a pipe start its handler; one that is a socket (Linux 6.16) hands the crash to its server whatever the limit.
 fn crashes(hello: &Hello) -> Layer {
     // A setting that cannot be read counts as the worse one.
     let pattern = std::fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap_or_else(|_| "|".to_owned());
-    match (hello.core_limit, pattern.starts_with('|')) {
+    match (hello.core_limit, pattern.chars().next()) {
+        (_, Some('@')) => part(
+            "crashes",
+            "a crash reaches the host's server, the socket of `core_pattern`, whatever the limit",
+        ),
         (1, _) => layer("crashes", true, "no core file, and no handler of the host"),
-        (0, false) => layer("crashes", true, "no core file; the host's `core_pattern` is no pipe"),
-        (limit, piped) => part(
+        (limit, Some('|')) => part(
             "crashes",
             format!(
-                "{} (limit {limit}: the executor's own hard limit is not more)",
-                if piped { "a crash starts the host's handler of `core_pattern`" } else { "core files" }
+                "a crash starts the host's handler of `core_pattern` (limit {limit}: the executor's own hard limit \
+                 is not more)"
             ),
         ),
+        (0, _) => layer("crashes", true, "no core file; the host's `core_pattern` is no pipe"),
+        (limit, _) => {
+            part("crashes", format!("core files (limit {limit}: the executor's own hard limit is not more)"))
+        }
     }
 }
 
@@ -417,13 +445,18 @@ fn limits(tier: Tier, seen: &Outside, bounds: &Bounds, hello: &Hello) -> Vec<Lay
     let memory = bounds.memory >> 20;
     let mut layers = vec![groups(&seen.cgroup)];
     layers.push(if has("memory") {
-        layer("memory", true, format!("{memory} MiB by {by}"))
+        let told = format!("{memory} MiB by {by}");
+        match seen.cgroup.swap {
+            false => layer("memory", true, told),
+            true => part("memory", format!("{told}, {SWAP}")),
+        }
     } else {
         part(
             "memory",
             format!(
                 "{memory} MiB of all processes together, added up by init every 100 ms, what came in between is \
-                 not held: no cgroup ({})",
+                 not held; {}: no cgroup ({})",
+                beside_memory(tier, hello),
                 seen.cgroup.why("memory")
             ),
         )
@@ -505,6 +538,28 @@ fn limits(tier: Tier, seen: &Outside, bounds: &Bounds, hello: &Hello) -> Vec<Lay
     layers
 }
 
+/// Of a group that bounds memory alone.
+const SWAP: &str = "and as much as there is of this host's swap beyond it, which the group could not bound";
+
+/// What init counts beside memory where no group does, and what nobody counts then.
+fn beside_memory(tier: Tier, hello: &Hello) -> String {
+    let (socket, pipe) = (init::SOCKET >> 10, init::PIPE >> 10);
+    match tier {
+        // Its network is its engine's.
+        Tier::Gvisor | Tier::Microvm => "the engine's own is not counted".to_owned(),
+        Tier::Confined | Tier::Namespace | Tier::Wasm => {
+            let tcp = match hello.tcp > init::SOCKET && tier == Tier::Namespace {
+                true => format!(", though one of TCP may hold {} KiB", hello.tcp >> 10),
+                false => String::new(),
+            };
+            format!(
+                "each socket counts as {socket} KiB{tcp} and each pipe as {pipe}; of what else the kernel keeps (file \
+                 locks, watches, descriptors on their way through a socket) nothing is counted"
+            )
+        }
+    }
+}
+
 /// How a sandbox without a group stands behind others, as seen from outside.
 fn behind(first: i32) -> String {
     let seen =
@@ -547,9 +602,14 @@ fn cpu(seen: &Outside, bounds: &Bounds, engine: bool) -> Layer {
 /// Bounds that are the machine's own size, or its kernel's.
 fn machine_limits(vm: &Vm, seen: &Outside, hello: &Hello, bounds: &Bounds) -> Vec<Layer> {
     let monitor = if seen.cgroup.has("memory") {
-        format!("; its monitor by {}", seen.cgroup.name)
+        let swap = if seen.cgroup.swap { format!(", {SWAP}") } else { String::new() };
+        format!("; its monitor by {}{swap}", seen.cgroup.name)
     } else {
-        format!("; its monitor by nothing more: no cgroup ({})", seen.cgroup.why("memory"))
+        format!(
+            "; its monitor's looked at from outside every {} ms while a call runs: no cgroup ({})",
+            clock::EVERY.as_millis(),
+            seen.cgroup.why("memory")
+        )
     };
     // What its kernel has is what it was given but for what it keeps for itself; the guest's part is its group's.
     let of_machine = memory_of_machine(bounds);
@@ -686,6 +746,16 @@ mod tests {
         // A kernel that does not tell.
         assert_eq!(state(None, Some(1)), LayerState::Part);
         assert_eq!(state(Some(4), None), LayerState::Part);
+    }
+
+    #[test]
+    fn ids_that_a_host_gives_to_a_user_are_found() {
+        let list = "alice:100000:65536\nrubbish\nbob:165536:65536\nroot:200000:65536\n";
+        assert_eq!(lent(list, 201_000, 1).as_deref(), Some("bob"));
+        assert_eq!(lent(list, 200_000, 65_536).as_deref(), Some("bob"));
+        assert_eq!(lent(list, 231_072, 1), None);
+        assert_eq!(lent("carol:231072:65536\n", 201_000, 1), None);
+        assert_eq!(lent("1000:0:4294967295\n", 201_000, 1).as_deref(), Some("1000"));
     }
 
     #[test]

@@ -173,7 +173,7 @@ for spec in sys.argv[1:split]:
     elif word == "empty":
         must(libc.mount(b"none", rest[0].encode(), b"tmpfs", 0, b"mode=755"), rest[0])
     elif word == "put":
-        put(rest[0], rest[1])
+        put(rest[0], ":".join(rest[1:]))
     elif word == "set":
         open(rest[0], "w").write(rest[1])
     elif word == "fill":

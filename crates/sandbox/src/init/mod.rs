@@ -245,6 +245,9 @@ impl Init {
             if let (true, Some(porter)) = (ready.porter, &mut self.porter) {
                 porter.serve()?;
             }
+            if let Some(porter) = &mut self.porter {
+                porter.look_again()?;
+            }
             for id in ready.calls {
                 self.relay(id, &mut buffer)?;
             }

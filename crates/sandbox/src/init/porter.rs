@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::buffer::spare_capacity;
 use rustix::event::Timespec;
@@ -23,6 +23,9 @@ use crate::wire::{Frame, HEAD, Kind, PIECE, head};
 const AT_ONCE: usize = 64;
 /// Connections that are taken at one door between two looks.
 const GUESTS: usize = 16;
+
+/// How long nobody is taken where one could not be: a guest may have taken all there is, and may give it back.
+const LACK: Duration = Duration::from_millis(50);
 
 /// Pieces that are carried of one connection, before it is another's turn.
 const PIECES: usize = 4;
@@ -42,6 +45,8 @@ pub(super) struct Porter {
     next: u32,
     /// Connections are taken.
     taking: bool,
+    /// Since when nobody is, for want of something that the kernel gives: descriptors or memory.
+    lacking: Option<Instant>,
     /// Connections to the resolver, the oldest first.
     askers: VecDeque<Asker>,
     /// What the executor may have under way on all lines.
@@ -109,6 +114,7 @@ impl Porter {
             lines: BTreeMap::new(),
             next: 1,
             taking: true,
+            lacking: None,
             askers: VecDeque::new(),
             under_way: Windows::to_guest(),
             piece: vec![0; HEAD + PIECE],
@@ -202,6 +208,8 @@ impl Porter {
     fn open(&mut self, number: u32) -> io::Result<()> {
         let door = usize::try_from(number).ok().and_then(|n| self.sockets.get(n));
         match door {
+            // Left for a while by another door of the same look.
+            Some(Door::Questions(_) | Door::Proxy(_) | Door::Named(..)) if self.lacking.is_some() => {}
             Some(Door::Datagrams(socket)) => {
                 let mut question = [0; DATAGRAM];
                 for _ in 0..AT_ONCE {
@@ -213,14 +221,20 @@ impl Porter {
                 }
             }
             Some(Door::Questions(listener)) => {
-                let Some(socket) = accept(listener)? else { return Ok(()) };
+                let socket = match accept(listener)? {
+                    Guest::Here(socket) => socket,
+                    Guest::Nobody => return Ok(()),
+                    Guest::Waits => return self.lack(),
+                };
                 if self.askers.len() >= ASKERS
                     && let Some(oldest) = self.askers.pop_front()
                 {
                     epoll::delete(&self.epoll, &oldest.socket).ok();
                 }
                 let number = self.number();
-                epoll::add(&self.epoll, &socket, token(ASKER, number), EventFlags::IN)?;
+                if epoll::add(&self.epoll, &socket, token(ASKER, number), EventFlags::IN).is_err() {
+                    return self.lack();
+                }
                 self.askers.push_back(Asker { number, socket, bytes: Vec::new() });
             }
             Some(Door::Proxy(_) | Door::Named(..)) => {
@@ -246,7 +260,11 @@ impl Porter {
             Some(Door::Named(listener, at)) => (listener, Some(*at)),
             Some(Door::Datagrams(_) | Door::Questions(_)) | None => return Ok(false),
         };
-        let Some(socket) = accept(listener)? else { return Ok(false) };
+        let socket = match accept(listener)? {
+            Guest::Here(socket) => socket,
+            Guest::Nobody => return Ok(false),
+            Guest::Waits => return self.lack().map(|()| false),
+        };
         let asked = match at {
             None => Vec::new(),
             // An address of the pool may have no name, or none that this port is granted for.
@@ -261,7 +279,10 @@ impl Porter {
         // Refused only of a connection that is gone.
         socket.set_nodelay(true).ok();
         let number = self.number();
-        epoll::add(&self.epoll, &socket, token(LINE, number), EventFlags::IN)?;
+        if epoll::add(&self.epoll, &socket, token(LINE, number), EventFlags::IN).is_err() {
+            break_off(&socket);
+            return self.lack().map(|()| false);
+        }
         let line = Line {
             socket: Some(socket),
             held: Held::default(),
@@ -289,9 +310,34 @@ impl Porter {
         }
     }
 
+    /// Leaves who stands at any door, for a while.
+    fn lack(&mut self) -> io::Result<()> {
+        self.lacking = Some(Instant::now());
+        for door in self.sockets.iter().filter(|door| door.answers()) {
+            epoll::delete(&self.epoll, door)?;
+        }
+        self.pause()
+    }
+
+    /// Goes to the doors again that were left for a while. Asked at each turn of init's loop, of which there is one every
+    /// so often while a guest runs.
+    pub(super) fn look_again(&mut self) -> io::Result<()> {
+        if self.lacking.is_none_or(|since| since.elapsed() < LACK) {
+            return Ok(());
+        }
+        self.lacking = None;
+        for (n, door) in (0..).zip(&self.sockets).filter(|(_, door)| door.answers()) {
+            epoll::add(&self.epoll, door, token(DOOR, n), EventFlags::IN)?;
+        }
+        if self.lines.len() < STREAMS { self.take_guests() } else { Ok(()) }
+    }
+
     /// Nobody is taken until there is room again; who comes waits in the kernel.
     fn pause(&mut self) -> io::Result<()> {
-        self.taking = false;
+        // Another door of the same look may have been the one.
+        if !std::mem::replace(&mut self.taking, false) {
+            return Ok(());
+        }
         for door in self.sockets.iter().filter(|door| door.leads_out()) {
             epoll::delete(&self.epoll, door)?;
         }
@@ -300,9 +346,13 @@ impl Porter {
 
     fn resume(&mut self) -> io::Result<()> {
         // Not for each place that is free: it takes a call for every door.
-        if self.taking || self.lines.len() > STREAMS / 4 * 3 {
+        if self.taking || self.lacking.is_some() || self.lines.len() > STREAMS / 4 * 3 {
             return Ok(());
         }
+        self.take_guests()
+    }
+
+    fn take_guests(&mut self) -> io::Result<()> {
         self.taking = true;
         for (n, door) in (0..).zip(&self.sockets).filter(|(_, door)| door.leads_out()) {
             epoll::add(&self.epoll, door, token(DOOR, n), EventFlags::IN)?;
@@ -493,6 +543,11 @@ impl Door {
             Door::Datagrams(_) | Door::Questions(_) => false,
         }
     }
+
+    /// Whether connections are taken at it that go nowhere.
+    fn answers(&self) -> bool {
+        matches!(self, Door::Questions(_))
+    }
 }
 
 impl AsFd for Door {
@@ -504,12 +559,21 @@ impl AsFd for Door {
     }
 }
 
-/// The next connection at a door; none when there is none.
-fn accept(listener: &TcpListener) -> io::Result<Option<TcpStream>> {
+/// Who stands at a door.
+enum Guest {
+    Here(TcpStream),
+    Nobody,
+    /// Somebody, who cannot be taken now.
+    Waits,
+}
+
+/// The next connection at a door.
+fn accept(listener: &TcpListener) -> io::Result<Guest> {
     use rustix::io::Errno;
     match rustix::net::accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
-        Ok(socket) => Ok(Some(socket.into())),
-        Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => Ok(None),
+        Ok(socket) => Ok(Guest::Here(socket.into())),
+        Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => Ok(Guest::Nobody),
+        Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => Ok(Guest::Waits),
         Err(e) => Err(e.into()),
     }
 }
@@ -526,4 +590,54 @@ fn break_off(socket: &TcpStream) {
 
 fn token(what: u32, number: u32) -> EventData {
     EventData::new_u64(u64::from(what) << 32 | u64::from(number))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+    use crate::doors::Name;
+    use crate::sys;
+
+    /// A guest that has taken all descriptors there are costs who stands at a door some time, and the sandbox nothing.
+    #[test]
+    fn who_cannot_be_taken_waits_and_is_taken_later() {
+        let names = [Name { host: "a.example".to_owned(), star: false, port: 1 }].into();
+        let mut layout = Layout::of(&Doors { names }).unwrap().unwrap();
+        let mut ends = Vec::new();
+        let mut sockets: Vec<OwnedFd> = Vec::new();
+        layout.sockets.retain(|socket| socket.role != Role::Datagrams);
+        for _ in &layout.sockets {
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+            listener.set_nonblocking(true).unwrap();
+            ends.push(TcpStream::connect(listener.local_addr().unwrap()).unwrap());
+            sockets.push(listener.into());
+        }
+        let (mut reader, writer) = std::io::pipe().unwrap();
+        let mut porter = Porter::new(&layout, sockets, writer.as_fd()).unwrap();
+        let next = std::fs::File::open("/dev/null").unwrap();
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+        let (soft, hard) = (limit.current.unwrap(), limit.maximum.unwrap());
+        let most = u64::try_from(std::os::fd::AsRawFd::as_raw_fd(&next)).unwrap();
+        drop(next);
+        sys::set_limit(libc::RLIMIT_NOFILE, most, hard).unwrap();
+        porter.serve().unwrap();
+        let waits = (porter.lines.len(), porter.askers.len(), porter.lacking.is_some());
+        // Not at once, and not at every turn.
+        porter.look_again().unwrap();
+        let turns = porter.lacking.is_some();
+        sys::set_limit(libc::RLIMIT_NOFILE, soft, hard).unwrap();
+        assert_eq!((waits, turns), ((0, 0, true), true));
+        while porter.lacking.is_some_and(|since| since.elapsed() < LACK) {
+            std::thread::yield_now();
+        }
+        porter.look_again().unwrap();
+        porter.serve().unwrap();
+        assert!(porter.lacking.is_none() && porter.askers.len() == 1);
+        // The proxy's and that of the name, which here has another address than its own.
+        assert!(!porter.lines.is_empty());
+        let mut head = [0; HEAD];
+        reader.read_exact(&mut head).unwrap();
+    }
 }

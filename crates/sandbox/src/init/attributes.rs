@@ -109,7 +109,7 @@ impl Attributes {
         let (base, path) = match &wish.of {
             Of::Open(fd) => (open(Some(*fd))?, None),
             Of::Path { from, path, follow, empty } => {
-                let path = text(&memory, *path, 4096)?;
+                let path = as_asked(notice.task, text(&memory, *path, 4096)?);
                 (open(*from)?, Some((path, *follow, *empty)))
             }
         };
@@ -211,6 +211,24 @@ impl Told {
             Told::Attribute { name, value, flags } => Setting::Attribute { name, value, flags: *flags },
             Told::NoAttribute(name) => Setting::NoAttribute(name),
         }
+    }
+}
+
+/// The same path, where what it begins with means whoever asks: here it would mean init.
+fn as_asked(task: u32, path: Vec<u8>) -> Vec<u8> {
+    let own = [
+        ("/proc/self/", ""),
+        ("/proc/thread-self/", ""),
+        ("/dev/fd/", "fd/"),
+        ("/dev/stdin", "fd/0"),
+        ("/dev/stdout", "fd/1"),
+        ("/dev/stderr", "fd/2"),
+    ];
+    let found =
+        own.into_iter().find_map(|(name, inside)| Some((inside, path.strip_prefix(name.as_bytes())?)));
+    match found {
+        Some((inside, rest)) => [format!("/proc/{task}/{inside}").as_bytes(), rest].concat(),
+        None => path,
     }
 }
 

@@ -345,6 +345,29 @@ os.chdir(os.path.dirname(c)); t(lambda: os.chmod('canary',0o600))",
     assert_eq!((before.mode(), before.mtime()), (after.mode(), after.mtime()));
 }
 
+/// What a name means for whoever asks, it would mean for init: its own descriptors.
+#[test]
+fn a_file_is_meant_by_its_descriptors_name_as_everywhere() {
+    let inside = inside();
+    let ran = inside.python(
+        "import os
+for n,at in enumerate(('/proc/self/fd/%d','/dev/fd/%d','/proc/thread-self/fd/%d')):
+    for name in ('f%d'%n,'g%d'%n):
+        f=os.open(name,os.O_CREAT|os.O_RDWR,0o600)
+        os.chmod(at%f,0o640+n)
+    os.utime(at%f,(1,2))
+os.dup2(f,0); os.chmod('/dev/stdin',0o644); print(oct(os.stat('g2').st_mode))",
+    );
+    assert_eq!(ran.out, "0o100644\n", "{}", ran.err);
+    for (name, mode, time) in
+        [("f0", 0o640, None), ("g0", 0o640, Some(2)), ("f1", 0o641, None), ("g1", 0o641, Some(2))]
+    {
+        let seen = std::fs::metadata(inside.workspace().join(name)).unwrap();
+        assert_eq!(seen.mode() & 0o777, mode, "{name}");
+        assert!(time.is_none_or(|time| seen.mtime() == time), "{name}");
+    }
+}
+
 /// Whoever may answer the kernel's questions decides: a guest must not become that, nor get past them.
 #[test]
 fn a_guest_cannot_answer_the_questions_about_modes_itself() {

@@ -8,7 +8,7 @@ const LONGEST: usize = 64;
 
 /// The name of a branch: lower-case letters, digits, `-` and `_`, at most 64, starting with a letter or a digit.
 ///
-/// Nothing else becomes one, and there is no other way to a branch's folder. No dot, no slash and no capital is
+/// Nothing else becomes one, nor does what looks like a key: names are shown. There is no other way to a branch's folder. No dot, no slash and no capital is
 /// among its characters, so no two names are one folder anywhere, and none leads out of `branches/`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BranchId(String);
@@ -30,7 +30,8 @@ impl BranchId {
         let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
         let ok = text.len() <= LONGEST
             && text.bytes().next().is_some_and(plain)
-            && text.bytes().all(|b| plain(b) || b == b'-' || b == b'_');
+            && text.bytes().all(|b| plain(b) || b == b'-' || b == b'_')
+            && !policy::narrower::has_key(text);
         if ok { Ok(BranchId(text.to_owned())) } else { Err(BadBranchId) }
     }
 
@@ -63,6 +64,7 @@ mod tests {
         let long = "a".repeat(65);
         let bad = [
             "../baseline",
+            "sk-abcdefghijklmnop",
             "..",
             ".",
             "",

@@ -3,6 +3,7 @@
 //! A hypothesis may ask for anything, tools that the baseline has not and tools that no version has among it: it is
 //! read, kept and shown like every other. What the branch's Guild may really do is for the gate to say.
 
+use policy::narrower::{any_text, has_key};
 use runs::Folder;
 use serde::{Deserialize, Serialize};
 
@@ -55,9 +56,9 @@ pub(crate) fn read(branch: &Folder) -> Result<Option<Hypothesis>, String> {
         Err(e) => return Err(format!("it cannot be read ({})", word(&e))),
     };
     let secret = || "it holds what looks like a key; nothing of it is shown".to_owned();
-    let value = json(&bytes).map_err(|why| if policy::narrower::has_key(&why) { secret() } else { why })?;
-    // It is shown wherever the branch is.
-    if policy::narrower::has_key(&value.to_string()) {
+    let value = json(&bytes).map_err(|why| if has_key(&why) { secret() } else { why })?;
+    // It is shown wherever the branch is, text by text.
+    if any_text(&value, &has_key) {
         return Err(secret());
     }
     if !value.is_object() {
@@ -105,6 +106,18 @@ mod tests {
             (r#"{"schema": 1, "statement": "x", "statement": "y"}"#, "statement"),
             (r#"{"schema": 1, "statement": null}"#, "null"),
             (r#"{"schema": 1, "statement": "use \u0073k-abcdefghijklmnop"}"#, "looks like a key"),
+            (r#"{"schema": 1, "statement": "use\nsk-abcdefghijklmnop"}"#, "looks like a key"),
+            (r#"{"schema": 1, "statement": "use\tsk-abcdefghijklmnop"}"#, "looks like a key"),
+            (r#"{"schema": 1, "statement": "use\rsk-abcdefghijklmnop"}"#, "looks like a key"),
+            (r#"{"schema": 1, "statement": "use\u0000sk-abcdefghijklmnop"}"#, "looks like a key"),
+            (r#"{"schema": 1, "statement": "sk-abc\u001b[0mdefghijklmnop"}"#, "looks like a key"),
+            (r#"{"schema": 1, "statement": "Bearer\nabcdefgh01234567"}"#, "looks like a key"),
+            (r#"{"schema": 1, "statement": "x", "author": "\"\nsk-abcdefghijklmnop"}"#, "looks like a key"),
+            (
+                r#"{"schema": 1, "statement": "x", "tools": [{"role": "\bsk-abcdefghijklmnop"}]}"#,
+                "looks like a key",
+            ),
+            (r#"{"schema": 1, "statement": "x", "\fsk-abcdefghijklmnop": 1}"#, "looks like a key"),
             (r#"{"sk-abcdefghijklmnop": 1, "sk-abcdefghijklmnop": 2}"#, "looks like a key"),
         ] {
             let said = of(text).unwrap_err();

@@ -262,8 +262,12 @@ impl FoundryError {
                 what: path.display().to_string(),
                 why: odd.iter().map(|o| format!("{}: {}", o.path, o.what)).collect::<Vec<_>>().join("; "),
             },
-            Unfit::Io { path: at, source } => FoundryError::Io { doing: "read", path: path.join(at), source },
+            Unfit::Io { path: at, source } => {
+                let at = crate::tree::shown(at.as_os_str());
+                FoundryError::Io { doing: "read", path: path.join(at), source }
+            }
             Unfit::Copy { path: at, source } => {
+                let at = crate::tree::shown(at.as_os_str());
                 FoundryError::Io { doing: "copy", path: path.join(at), source }
             }
         }

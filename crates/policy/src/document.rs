@@ -16,8 +16,8 @@ use toml::de::{DeTable, DeValue};
 use toml_parser::Source;
 use toml_parser::lexer::TokenKind;
 
-use crate::narrower::has_key;
-use crate::shown::{child, looks_like_key};
+use crate::narrower::{has_key, holds_key};
+use crate::shown::child;
 use crate::spelling::Spelling;
 use crate::{Code, Fault, Faults, Place, ShapeError, check_shape};
 
@@ -299,7 +299,7 @@ impl<'a> Document<'a> {
 
     fn find_keys_in_disguise(&mut self, value: &Value, path: &str) {
         match value {
-            Value::String(text) if looks_like_key(text) => self.secret(path),
+            Value::String(text) if holds_key(text) => self.secret(path),
             Value::Array(items) => {
                 for (i, item) in items.iter().enumerate() {
                     self.find_keys_in_disguise(item, &format!("{path}[{i}]"));
@@ -308,7 +308,7 @@ impl<'a> Document<'a> {
             Value::Object(members) => {
                 for (key, value) in members {
                     let path = child(path, key);
-                    if looks_like_key(key) {
+                    if holds_key(key) {
                         self.secret(&path);
                     } else {
                         self.find_keys_in_disguise(value, &path);

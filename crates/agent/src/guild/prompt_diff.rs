@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use policy::RoleName;
-use policy::narrower::has_key;
+use policy::narrower::{begins_key, has_key};
 use similar::TextDiff;
 
 use super::LoadedGuild;
@@ -57,16 +57,25 @@ fn whole(before: &str, after: &str) -> String {
 /// A text of which all is seen, ends of lines of another system too, since those may be all that is different; but
 /// for keys: a report goes further than the Guild does.
 fn visible(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
+    let (mut out, mut left) = (String::with_capacity(text.len()), String::new());
     let mut inside = false;
     for line in text.split_inclusive('\n') {
-        inside |= line.contains("-----BEGIN");
+        inside |= begins_key(line);
         if inside || has_key(line) {
             out.push_str("(what looks like a key is not shown)\n");
+            left.push('\n');
         } else {
+            left.push_str(line);
             out.push_str(&runs::marked(line.as_bytes()));
         }
         inside &= !line.contains("-----END");
+    }
+    // One that no line has by itself: which lines it is made of, nobody can say of every kind.
+    if has_key(&left) {
+        return format!(
+            "(what looks like a key goes over several lines: none of {} is shown)\n",
+            text.lines().count()
+        );
     }
     out
 }
@@ -92,6 +101,27 @@ mod tests {
         for (before, after) in [("", secret), (secret, "")] {
             let diff = prompt_diff(before, after, PATIENCE);
             assert!(!diff.contains("abc") && diff.contains("not shown") && diff.contains("b\n"), "{diff}");
+        }
+    }
+
+    #[test]
+    fn r59_a_key_of_several_lines_is_not_repeated() {
+        let end = "-----END PRIVATE KEY-----";
+        for secret in [
+            "Authorization: Bearer\nabcdefgh01234567\n".to_owned(),
+            "a\nbEARER\r\n \n\tabcdefgh01234567\nb".to_owned(),
+            "Bearer \\\nabcdefgh01234567\n".to_owned(),
+            "sk-12\\\nabcdefgh\n".to_owned(),
+            format!("-----BE\u{200b}GIN PRIVATE KEY-----\nMIIEabc\n{end}\n"),
+            format!("\\u002d----BEGIN PRIVATE KEY-----\nMIIEabc\n{end}\n"),
+            format!("-----BE\\\nGIN PRIVATE KEY-----\nMIIEabc\n{end}\n"),
+        ] {
+            for (before, after) in [("x\n", secret.as_str()), (&secret, "x\n")] {
+                for left in [PATIENCE, Duration::ZERO] {
+                    let diff = prompt_diff(before, after, left);
+                    assert!(!diff.contains("abc") && diff.contains("looks like a key"), "{diff}");
+                }
+            }
         }
     }
 

@@ -107,6 +107,62 @@ fn r59_a_key_written_into_the_foundrys_file_is_refused_and_not_repeated() {
     }
 }
 
+/// R59: what a branch claims is anybody's text, and so are names in its folder: no key of them is shown, whatever
+/// stands around it in the file or within it.
+#[test]
+fn r59_a_key_that_a_branch_claims_is_shown_in_no_form() {
+    let place = place();
+    branch(&place, "b", "", "You do it well.");
+    branch(&place, "sk-abcdefgh01234567", "", "You do it well.");
+    place.write("data/foundry/branches/use\nsk-abcdefgh01234567/x", "");
+    let file = "data/foundry/branches/b/hypothesis.json";
+    for text in [
+        "use\nsk-abcdefgh01234567",
+        "use\tsk-abcdefgh01234567",
+        "use\rsk-abcdefgh01234567",
+        "\"sk-abcdefgh01234567\"",
+        "sk-\u{1b}[0mabcdefgh01234567",
+        "sk-\u{200b}abcdefgh01234567",
+        "use\\nsk-abcdefgh01234567",
+        "Bearer\nabcdefgh01234567",
+        "bEARER \t \"abcdefgh01234567\"",
+    ] {
+        for hypothesis in [
+            serde_json::json!({"schema": 1, "statement": text}),
+            serde_json::json!({"schema": 1, "statement": "x", "author": text}),
+            serde_json::json!({"schema": 1, "statement": "x", "tools": [{"role": "worker", "add": [text]}]}),
+            serde_json::json!({"schema": 1, "statement": "x", text: 1}),
+        ] {
+            place.write(file, hypothesis.to_string());
+            for args in [&["list"][..], &["list", "--json"], &["show", "b"], &["show", "b", "--json"]] {
+                let ran = foundry_of(&place, args, 0);
+                let all = format!("{}{}", ran.out, ran.err);
+                assert!(!all.contains("efgh0123"), "{hypothesis}: {args:?}: {all}");
+                assert_eq!(
+                    all.contains("looks like a key"),
+                    args[0] == "show",
+                    "{hypothesis}: {args:?}: {all}"
+                );
+            }
+        }
+    }
+    // Nor is it in what the gate says, and writes.
+    place.write(
+        "data/foundry/branches/b/guild/prompts/worker.md",
+        "Authorization: Bearer\nabcdefgh01234567\n",
+    );
+    fs::remove_file(place.path(file)).unwrap();
+    for args in [&["gate", "b"][..], &["gate", "b", "--json"]] {
+        let ran = foundry_of(&place, args, 3);
+        assert!(ran.out.contains("W-KEY-QUOTED") && !ran.out.contains("efgh0123"), "{ran:?}");
+    }
+    for args in [&["show", "b"][..], &["show", "b", "--json"], &["list"], &["list", "--json"]] {
+        let ran = foundry_of(&place, args, 0);
+        assert!(!ran.out.contains("efgh0123") && !ran.err.contains("efgh0123"), "{ran:?}");
+    }
+    assert!(!place.read("data/foundry/branches/b/gate.json").contains("efgh0123"));
+}
+
 /// R61: nothing of a wider branch is run; R60: its reason stays.
 #[test]
 fn r61_a_wider_branch_is_refused_before_anything_is_started() {

@@ -105,6 +105,61 @@ fn r59_a_hostile_prompt_is_shown_as_marks_and_a_key_never() {
     assert!(check.out.contains("refused") && !check.out.contains("Zq81"), "{check:?}");
 }
 
+/// R59: nor one that goes over lines, or has something in it or around it that a report takes away or escapes.
+#[test]
+fn r59_no_disguise_of_a_key_is_shown_in_any_form() {
+    let texts = [
+        "Authorization: Bearer\nabcdefgh01234567\n",
+        "bEARER \r\n\n\tabcdefgh01234567\n",
+        "use\rsk-abcdefgh01234567\n",
+        "sk-\u{1b}[0mabcdefgh01234567\n",
+        "Bearer \\\nabcdefgh01234567\n",
+        "use\\nsk-abcdefgh01234567\n",
+        "-----BE\u{200b}GIN PRIVATE KEY-----\nabcdefgh01234567\n",
+        "Authorization: Bearer\n/abcdefgh01234567/x\n",
+    ];
+    let place = pair(&["finish"], &["finish"]);
+    for text in texts {
+        place.write("guild/prompts/worker.md", text);
+        for args in [
+            &["guild", "diff", "old", "guild"][..],
+            &["guild", "diff", "old", "guild", "--json"],
+            &["guild", "diff", "old", "guild", "--sarif"],
+            &["guild", "check", "guild"],
+            &["guild", "check", "guild", "--json"],
+            &["guild", "check", "guild", "--sarif"],
+        ] {
+            let told = ran(&mut place.oubliette(args));
+            assert_eq!(told.code, Some(3), "{text:?} {args:?} {told:?}");
+            let all = told.out + &told.err;
+            assert!(all.contains("W-KEY-QUOTED") && !all.contains("efgh0123"), "{text:?} {args:?} {all}");
+        }
+        // The other way round it is what was there.
+        for form in [&[][..], &["--json"], &["--sarif"]] {
+            let told = ran(&mut place.oubliette([&["guild", "diff", "guild", "old"], form].concat()));
+            let all = told.out + &told.err;
+            assert!(told.code == Some(0) && !all.contains("efgh0123"), "{text:?} {form:?} {all}");
+        }
+    }
+}
+
+/// R59: the name of a file that nothing names is anybody's, and is shown.
+#[test]
+fn r59_a_key_in_the_name_of_a_file_is_not_shown() {
+    let place = pair(&["finish"], &["finish"]);
+    for name in ["use\nsk-abcdefgh01234567", "\tsk-abcd\u{200b}efgh01234567", "Bearer\nabcdefgh01234567"] {
+        place.write(&format!("guild/{name}"), "");
+        for form in [&[][..], &["--json"], &["--sarif"]] {
+            let told = diff(&place, form);
+            let all = told.out + &told.err;
+            assert!(
+                all.contains("B-FILE") && all.contains("(hidden)") && !all.contains("efgh0123"),
+                "{name:?} {all}"
+            );
+        }
+    }
+}
+
 /// A baseline that is not sound is no baseline.
 #[test]
 fn a_guild_that_is_not_there_or_not_sound_is_bad_input() {

@@ -4,8 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use serde_json::Value;
-
 use super::alias;
 use super::behaviour::Behaviour;
 use super::bound::Bound;
@@ -19,6 +17,7 @@ use super::plain::Plain;
 use super::quotes;
 use super::rank::{Choice, Rank};
 use super::reach::{self, Bounds, Name, Open, Reach};
+use crate::shown::digest;
 use crate::{
     Budget, CallLimits, Ceiling, Deployment, Destination, Generation, Grant, Guild, Header, HostRule,
     Isolation, LimitKey, Limits, Model, OwnTool, Records, Role, RoleGrant, RoleName, Rootfs, Shell, Tool,
@@ -451,10 +450,13 @@ fn binding(name: &str, tool: &OwnTool, files: &GuildFiles) -> Binding {
 /// values of arguments among them.
 fn quoted(guild: &Guild, files: &GuildFiles, claims: &mut BTreeSet<Claim>) {
     let mut look = |file: &str, place: String, text: &str| {
-        if quotes::has_key(text) {
+        let has_key = quotes::has_key(text);
+        if has_key {
             claims.insert(Claim::Key { file: file.to_owned(), place: place.clone() });
         }
         for path in quotes::host_paths(text) {
+            // A key may have slashes, or stand in a path: by itself it no more looks like one.
+            let path = if has_key { format!("(hidden)#{}", digest(&path)) } else { path };
             claims.insert(Claim::HostPath { file: file.to_owned(), place: place.clone(), path });
         }
     };
@@ -470,22 +472,7 @@ fn quoted(guild: &Guild, files: &GuildFiles, claims: &mut BTreeSet<Claim>) {
         };
         let mut look = |text: &str| look(tool.manifest.as_str(), format!("tools.{name}.manifest"), text);
         look(description);
-        every_text(schema, &mut look);
-    }
-}
-
-/// Texts and keys of a value, wherever they stand. A manifest is no deeper than its reader lets it be.
-fn every_text(value: &Value, look: &mut dyn FnMut(&str)) {
-    match value {
-        Value::String(text) => look(text),
-        Value::Array(items) => items.iter().for_each(|item| every_text(item, look)),
-        Value::Object(members) => {
-            for (key, value) in members {
-                look(key);
-                every_text(value, look);
-            }
-        }
-        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        quotes::every_text(schema, &mut look);
     }
 }
 

@@ -2,6 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use serde_json::Value;
+
+use super::disguise::in_any_form;
 use crate::shown::{digest, looks_like_key};
 
 /// Paths of one text that are told one by one.
@@ -49,22 +52,56 @@ const HOST: [&str; 22] = [
 const DEVICES: [&str; 10] =
     ["null", "zero", "full", "random", "urandom", "stdin", "stdout", "stderr", "fd", "shm"];
 
-/// Whether something in the form of a key is in it, also where characters that nobody sees are strewn in.
+/// Whether something in the form of a key is in it, also where characters that nobody sees are strewn in, or where
+/// escapes stand for some of it.
 pub fn has_key(text: &str) -> bool {
-    let quotes =
-        |text: &str| looks_like_key(text) || has_bearer(text) || has_password(text) || has_setting(text);
-    let unseen = |c: char| !c.is_ascii() || (c.is_control() && !matches!(c, '\n' | '\t'));
-    quotes(text) || (text.contains(unseen) && quotes(&text.replace(unseen, "")))
+    holds_key(text) || in_any_form(text, &has_password)
+}
+
+/// The same but for an address with a name and a password in it: where one is written, more can be said of it.
+pub(crate) fn holds_key(text: &str) -> bool {
+    in_any_form(text, &|text| looks_like_key(text) || has_bearer(text) || has_setting(text))
+}
+
+/// Whether this is so of any text or key of a value, each as it is when it has been read. In the value's own text there are
+/// escapes and quotes around it, and what is looked for may not be seen behind them.
+pub fn any_text(value: &Value, is: &dyn Fn(&str) -> bool) -> bool {
+    let mut found = false;
+    every_text(value, &mut |text| found |= is(text));
+    found
+}
+
+/// Whether a key begins here that goes on over further lines.
+pub fn begins_key(line: &str) -> bool {
+    in_any_form(line, &|text| text.contains("-----BEGIN"))
+}
+
+/// Texts and keys of a value, wherever they stand. Its reader has bounded how deep it is.
+pub(super) fn every_text(value: &Value, look: &mut dyn FnMut(&str)) {
+    match value {
+        Value::String(text) => look(text),
+        Value::Array(items) => items.iter().for_each(|item| every_text(item, look)),
+        Value::Object(members) => {
+            for (key, value) in members {
+                look(key);
+                every_text(value, look);
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
 }
 
 /// `Bearer` and a word that nobody would write in prose.
 fn has_bearer(text: &str) -> bool {
     const LEAST: usize = 16;
+    let quotes = ['"', '\'', '`', '\\'];
     let mut words = text.split_ascii_whitespace().peekable();
     while let Some(word) = words.next() {
+        let word = word.trim_end_matches(quotes).trim_end_matches([':', '=']).trim_end_matches(quotes);
         let is_bearer = word.len() >= 6
             && word.get(word.len() - 6..).is_some_and(|end| end.eq_ignore_ascii_case("bearer"));
         let Some(next) = words.peek().filter(|_| is_bearer) else { continue };
+        let next = next.trim_start_matches(quotes);
         let token: &str =
             next.split(|c: char| !u8::try_from(c).is_ok_and(is_of_token)).next().unwrap_or_default();
         let any = |of: fn(&u8) -> bool| token.as_bytes().iter().any(of);
@@ -309,6 +346,94 @@ mod tests {
     fn r58_a_key_is_found_also_with_characters_strewn_in() {
         assert!(has_key("use sk-abcdefghijklmnop") && has_key("use sk-abcd\u{200b}efghijklmnop"));
         assert!(!has_key("use the desk-top"));
+    }
+
+    /// What is shown is cleaned, quoted, or put into JSON: none of these may bring forth what was not found before.
+    #[test]
+    fn r59_a_key_is_found_in_whatever_form_its_text_is_shown() {
+        let key = "sk-abcdefghijklmnop";
+        let bearer = "Bearer abcdefgh01234567";
+        for around in [
+            "\n",
+            "\t",
+            "\r",
+            "\u{b}",
+            "\u{1b}[0m",
+            "\u{1b}]0;x\u{7}",
+            "\u{9b}1m",
+            "\u{202e}",
+            "\u{2028}",
+            "\"",
+            "é",
+        ] {
+            let text = format!("use{around}{key}{around}now");
+            assert!(has_key(&text), "{text:?}");
+            let json = Value::String(text.clone()).to_string();
+            assert!(has_key(&json), "{json}");
+            assert!(has_key(&Value::String(json).to_string()), "twice: {text:?}");
+            let name = crate::quoted(text.as_bytes()).into_owned();
+            assert!(has_key(&name), "{name}");
+        }
+        for within in [
+            "\u{1b}[0m",
+            "\u{1b}(B",
+            "\u{9d}0;x\u{9c}",
+            "\u{200b}",
+            "\r",
+            "\u{0}",
+            "\\\n",
+            "\\u200b",
+            "\\342\\200\\213",
+        ] {
+            assert!(has_key(&key.replace("cd", &format!("c{within}d"))), "{within:?}");
+        }
+        for text in [
+            "\\u0073k-abcdefghijklmnop",
+            "x%0Ask-abcdefghijklmnop",
+            "Bearer%20abcdefgh01234567",
+            "a\\u000ask-abcdefghijklmnop",
+        ] {
+            assert!(has_key(text), "{text}");
+        }
+        for between in [
+            "\n",
+            "\r\n\t ",
+            "\n\n",
+            "\u{2028}",
+            "\u{a0}",
+            "\u{b}",
+            "\u{1b}[0m",
+            " \"",
+            ": ",
+            "\": \"",
+            "\\n",
+            "\\\n ",
+        ] {
+            for word in ["Bearer", "bEARER", "BEARER"] {
+                let text = format!("Authorization: {word}{between}abcdefgh01234567");
+                assert!(has_key(&text), "{text:?}");
+            }
+        }
+        assert!(has_key(bearer));
+        for text in [
+            "docs\\ask-me-anything-at-all",
+            "C:\\task-list-of-things-to-do",
+            "bearer: abcdefghijklmnopqrst",
+            "sk-SK\nsl-SI\nsv-SE",
+        ] {
+            assert!(!has_key(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn r59_a_key_is_found_wherever_it_stands_in_a_value() {
+        let key = "use\nsk-abcdefghijklmnop";
+        for value in
+            [serde_json::json!(key), serde_json::json!([{ "a": [key] }]), serde_json::json!({ key: 1 })]
+        {
+            assert!(any_text(&value, &has_key), "{value}");
+        }
+        assert!(!any_text(&serde_json::json!({ "a": ["b", 1, null] }), &has_key));
     }
 
     #[test]

@@ -7,7 +7,7 @@ mod prompt_diff;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use policy::narrower::{Capability, GuildFiles, PromptText, Severity, ToolFiles, inspect};
+use policy::narrower::{Capability, GuildFiles, PromptText, Severity, ToolFiles, any_text, inspect};
 use policy::{Code, Deployment, Fault, Faults, Guild, RoleName};
 use sha2::{Digest, Sha256};
 
@@ -182,7 +182,7 @@ impl OwnTool {
             description: self.description.clone(),
             schema: self.schema.clone(),
             module: runs::sha256(self.module.bytes()),
-            hidden: runs::hides(&self.description) || runs::hides(&self.schema.to_string()),
+            hidden: runs::hides(&self.description) || any_text(&self.schema, &runs::hides),
         }
     }
 }

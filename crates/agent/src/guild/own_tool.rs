@@ -70,10 +70,7 @@ pub(super) fn read(
         return Err(bad(format!("the manifest is of another tool, not of `{name}`")));
     }
     let description = read.description.trim();
-    let plain = !description.is_empty()
-        && description.chars().count() <= MAX_DESCRIPTION
-        && !description.chars().any(char::is_control);
-    if !plain {
+    if description.is_empty() || !is_line(description) {
         return Err(bad(format!("the description must be one line of at most {MAX_DESCRIPTION} characters")));
     }
     let schema = flat(&read.parameters).map_err(|why| bad(format!("`parameters` {why}")))?;
@@ -82,6 +79,11 @@ pub(super) fn read(
     let module = runs::Module::check(bytes)
         .map_err(|e| Box::new(fault_of(&file, &key("module"), Code::BadValue, e.to_string(), None)))?;
     Ok((OwnTool { description: description.to_owned(), schema, module }, text))
+}
+
+/// Whether a text is one line, as long as a description may be, that drives no terminal.
+fn is_line(text: &str) -> bool {
+    text.chars().count() <= MAX_DESCRIPTION && !text.chars().any(char::is_control)
 }
 
 /// A word of a manifest as a message may repeat it. What is cut off may be what makes a key of it.
@@ -144,7 +146,15 @@ fn argument(label: &str, spec: &Value, types: &[&str]) -> Result<(), String> {
     for (keyword, value) in spec {
         let sound = match keyword.as_str() {
             "type" => true,
-            "description" => value.as_str().is_some_and(|text| text.chars().count() <= MAX_DESCRIPTION),
+            // A model reads it as it reads the tool's own.
+            "description" => {
+                if !value.as_str().is_some_and(is_line) {
+                    return Err(format!(
+                        "has a `description` in `{label}` that is no line of at most {MAX_DESCRIPTION} characters"
+                    ));
+                }
+                true
+            }
             "enum" => {
                 listed(label, kind, value)?;
                 true
@@ -239,6 +249,27 @@ mod tests {
         let items = json!({"type": "array", "items": {"type": "string", "enum": ["a\nb"]}});
         let told = flat(&json!({"type": "object", "properties": {"a": items}})).unwrap_err();
         assert!(told.contains("`a[]`"), "{told}");
+    }
+
+    /// W14: so does what is said of an argument, and of the items of a list.
+    #[test]
+    fn w14_a_description_of_an_argument_is_one_line_as_the_tools_own_is() {
+        let of = |text: &str| {
+            let spec = json!({"type": "array", "description": text, "items": {"type": "string"}});
+            let items = json!({"type": "array", "items": {"type": "string", "description": text}});
+            [("`a`", spec), ("`a[]`", items)]
+                .map(|(label, spec)| (label, flat(&json!({"type": "object", "properties": {"a": spec}}))))
+        };
+        for text in ["", "one line", "na\u{ef}ve"] {
+            assert!(of(text).iter().all(|(_, read)| read.is_ok()), "{text:?}");
+        }
+        let long = "x".repeat(MAX_DESCRIPTION + 1);
+        for text in ["\u{1b}[2J", "a\nb", "a\rb", "a\tb", "a\u{7f}", "a\u{9b}2J", &long] {
+            for (label, read) in of(text) {
+                let told = read.unwrap_err();
+                assert!(told.contains(label) && told.contains("no line of at most 400"), "{text:?}: {told}");
+            }
+        }
     }
 
     #[test]

@@ -48,6 +48,31 @@ fn r27_a_tool_more_is_reported_and_passes_by_the_operators_word_alone() {
     assert_eq!(diff(&place, &[]).code, Some(3));
 }
 
+/// R61: a bound that goes along with what is waived is told by itself, and refused until it is waived by its own name.
+#[test]
+fn r61_waivers_of_a_role_and_its_tool_are_none_of_its_bound() {
+    let place = pair(&["finish"], &["finish"]);
+    let talker = "\n[roles.talker]\nprompt = \"prompts/worker.md\"\n";
+    let (old, new) = (place.read("old/guild.toml"), place.read("guild/guild.toml"));
+    place.write("old/guild.toml", old + talker + "tools = []\nbudget = { tokens = 1000 }\n");
+    place.write("guild/guild.toml", new + talker + "tools = [\"read_file\"]\n");
+    let waive = |finding: &str, at: &str| {
+        format!(
+            "[[waiver]]\nfinding = \"{finding}\"\nplace = \"{at}\"\nreason = \"meant\"\nexpires = 9999-12-31\n"
+        )
+    };
+    let both = waive("W-TOOL-ADDED", "roles.talker.tools.read_file") + &waive("W-ROLE-ADDED", "roles.talker");
+    place.write("mine.toml", &both);
+    let told = diff(&place, &["--waivers", "mine.toml"]);
+    assert_eq!(told.code, Some(3), "{told:?}");
+    assert!(
+        told.out.contains("W-BUDGET-REMOVED roles.talker.budget.tokens: 1000 -> the deployment's"),
+        "{told:?}"
+    );
+    place.write("mine.toml", both + &waive("W-BUDGET-REMOVED", "roles.talker.budget.tokens"));
+    assert_eq!(diff(&place, &["--waivers", "mine.toml"]).code, Some(0));
+}
+
 /// R62: the form for code review has every finding with its rule, line and what would make it pass.
 #[test]
 fn r62_sarif_has_each_finding_with_rule_file_line_and_remedy() {

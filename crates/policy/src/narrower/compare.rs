@@ -13,11 +13,11 @@ use super::commands::Allowed;
 use super::finding::{Finding, GUILD, OPERATOR, Spot, Told, list};
 use super::order::Order;
 use super::parameters::Parameter;
-use super::plain::ANSWER;
+use super::plain::{ANSWER, is_written};
 use super::quotes::has_key;
 use super::rank::Rank;
 use super::reach::{Bounds, Name, Reach, Source};
-use crate::shown::{named, whole};
+use crate::shown::{digest, named, whole};
 use crate::{RoleName, Tool};
 
 /// Everything that is different in `new`, what is wider first.
@@ -93,7 +93,7 @@ fn vector(old: &Vector, new: &Vector, told: &mut Told) {
     for (name, power) in roles {
         match old.roles.get(name) {
             Some(before) => role(name, (old, before), (new, power), told),
-            None => new_role(name, new, power, told),
+            None => new_role(name, (old, new), power, told),
         }
     }
     for (name, tool) in tools {
@@ -171,7 +171,7 @@ fn role(name: &RoleName, (before, old): (&Vector, &Power), (now, new): (&Vector,
     let direct: BTreeSet<&Name> = reach.tools.difference(&old.reach.tools).collect();
     for tool in &direct {
         if !now.is_implied(tool, &reach.tools) {
-            tool_added(name, tool, &old.reach.tools, told);
+            tool_added(name, (tool, before, now), &old.reach.tools, told);
         }
     }
     let Reach { tools: _, reach: reached, untrusted_exec, untrusted_network, bounds: spent, restarts } =
@@ -225,7 +225,8 @@ fn spends(
     }
 }
 
-/// What is written of roles without a power. One that has a power now is told as new.
+/// What is written of roles without a power. One that has a power now is told as new, and what was written of it is
+/// compared with what holds of it now: whoever lets the power pass is told of a bound that went with it.
 fn plain(old: &Capability, new: &Capability, told: &mut Told) {
     let (before, now) = (&old.vector.plain.0, &new.vector.plain.0);
     for ((role, key), before) in before {
@@ -235,7 +236,14 @@ fn plain(old: &Capability, new: &Capability, told: &mut Told) {
                 let codes = [Code::BudgetRaised, Code::BudgetRemoved, Code::BudgetLowered];
                 bounded(codes, spot, place, *before, *now, told);
             }
-            None if new.vector.roles.contains_key(role) => {}
+            None if new.vector.roles.contains_key(role) => {
+                let power = new.vector.roles.get(role).and_then(|power| power.bounds.get(key));
+                if let Some(now) = power {
+                    let now = Bound { value: now.value, stated: is_written(key, now) };
+                    let codes = [Code::BudgetRaised, Code::BudgetRemoved, Code::BudgetLowered];
+                    bounded(codes, spot, place, *before, now, told);
+                }
+            }
             None => {
                 let was = worded(key.rsplit('.').next().unwrap_or_default(), before.value);
                 told.add(Code::BudgetRemoved, spot, place, &was, "");
@@ -251,7 +259,14 @@ fn plain(old: &Capability, new: &Capability, told: &mut Told) {
     }
 }
 
-fn tool_added(role: &RoleName, tool: &Name, old: &BTreeSet<Name>, told: &mut Told) {
+/// A tool of the Guild's own that nobody could call before is told with what it is: whoever waives it as it is now waives
+/// no other module under its name, and no further argument.
+fn tool_added(
+    role: &RoleName,
+    (tool, before, now): (&Name, &Vector, &Vector),
+    old: &BTreeSet<Name>,
+    told: &mut Told,
+) {
     if told.passes_over(Code::ToolAdded) {
         return;
     }
@@ -260,16 +275,21 @@ fn tool_added(role: &RoleName, tool: &Name, old: &BTreeSet<Name>, told: &mut Tol
     if &**tool == Tool::RunShell.as_str() && old.contains(vectors) {
         told.add(Code::ShellForm, Spot::of(role), place, vectors, tool);
     } else {
-        told.add(Code::ToolAdded, Spot::of(role), place, "", tool);
+        let new = now.tools.get(&**tool).filter(|_| !before.tools.contains_key(&**tool));
+        let is = new.map(|Binding { module, parameters }| {
+            format!("{tool}, module {module}, arguments {}", digest(&parameters.to_string()))
+        });
+        told.add(Code::ToolAdded, Spot::of(role), place, "", is.as_deref().unwrap_or(tool));
     }
 }
 
-fn new_role(name: &RoleName, now: &Vector, new: &Power, told: &mut Told) {
+fn new_role(name: &RoleName, (old, now): (&Vector, &Vector), new: &Power, told: &mut Told) {
     let spot = Spot::of(name);
     let reach = &new.reach;
-    told.add(Code::RoleAdded, spot, format!("roles.{name}"), "", &list(reach.reach.iter()));
+    let holds = format!("{}; {}", list(reach.reach.iter()), spending(&new.bounds));
+    told.add(Code::RoleAdded, spot, format!("roles.{name}"), "", &holds);
     for tool in reach.tools.iter().filter(|tool| !now.is_implied(tool, &reach.tools)) {
-        tool_added(name, tool, &BTreeSet::new(), told);
+        tool_added(name, (tool, old, now), &BTreeSet::new(), told);
     }
     for tool in reach.reach.difference(&reach.tools).filter(|tool| !now.is_implied(tool, &reach.reach)) {
         if told.passes_over(Code::Reach) {
@@ -278,6 +298,22 @@ fn new_role(name: &RoleName, now: &Vector, new: &Power, told: &mut Told) {
         told.add(Code::Reach, spot, named(&format!("roles.{name}.reach"), tool), "", tool);
     }
     untrusted(name, None, (&reach.untrusted_exec, &reach.untrusted_network), told);
+    // Its own are said with the role.
+    let others = |key: &str| new.bounds.get(key) != reach.bounds.get(key);
+    let place = format!("roles.{name}.reach");
+    spends(Code::ReachBudget, spot, &place, &Bounds::new(), &reach.bounds, others, told);
+    if reach.restarts {
+        told.add(Code::Restart, spot, format!("roles.{name}.restart"), "", "starts itself again");
+    }
+}
+
+/// What a role may spend by its own words: whoever waives it as it is now waives no more.
+fn spending(bounds: &Bounds) -> String {
+    let short = |key: &&'static str| key.rsplit('.').next().unwrap_or_default();
+    let said = bounds.iter().filter(|(key, bound)| bound.stated || **key == ANSWER);
+    let said: Vec<String> =
+        said.map(|(key, bound)| format!("{} {}", short(key), worded(short(key), bound.value))).collect();
+    said.join(", ")
 }
 
 fn untrusted(

@@ -130,6 +130,15 @@ impl Accepts {
     }
 }
 
+impl fmt::Display for Parameters {
+    /// All of them, one behind the other.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Parameters { named, open } = self;
+        named.iter().try_for_each(|(name, one)| writeln!(f, "{name}: {one}"))?;
+        f.write_str(if *open { "any argument" } else { "" })
+    }
+}
+
 impl fmt::Display for Parameter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Parameter { required, accepts } = self;

@@ -16,14 +16,17 @@ impl Plain {
     /// Takes in what is written of one role. The length of an answer always has a number: one below what a role has
     /// that says nothing was written.
     pub(super) fn add(&mut self, role: &RoleName, bounds: &Bounds) {
-        let unwritten = u64::from(Generation::default().max_tokens);
         for (key, bound) in bounds {
-            let answer = *key == ANSWER && bound.value < unwritten;
-            if bound.stated || answer {
+            if is_written(key, bound) {
                 self.0.insert((role.clone(), key), Bound { value: bound.value, stated: true });
             }
         }
     }
+}
+
+/// Whether somebody wrote it.
+pub(super) fn is_written(key: &str, bound: &Bound) -> bool {
+    bound.stated || (key == ANSWER && bound.value < u64::from(Generation::default().max_tokens))
 }
 
 /// The one bound of a role that is no budget.

@@ -455,6 +455,86 @@ fn r61_what_is_written_of_a_role_without_tools_stays_written() {
     assert_eq!(codes(&found), [Code::BudgetLowered], "{found:#?}");
 }
 
+/// R61: whoever waives the role and its tool has not waived that its bound went.
+#[test]
+fn r61_a_bound_that_goes_when_a_role_gets_a_tool_is_told_by_itself() {
+    let mut old = with(&[Tool::ReadFile]);
+    edit(&mut old, "b", |b| (b.tokens, b.steps, b.generation.max_tokens) = (Some(1000), Some(9), 64));
+    let armed = |change: &dyn Fn(&mut Role)| {
+        let mut new = old.clone();
+        edit(&mut new, "b", |b| {
+            b.tools.push(Tool::ReadFile);
+            change(b);
+        });
+        let found = wider(&old.capability(), &new.capability());
+        found.into_iter().map(|f| (f.code, f.place, f.was, f.now)).collect::<Vec<_>>()
+    };
+    let finding = |code: Code, place: &str, was: &str, now: &str| {
+        (code, place.to_owned(), was.to_owned(), now.to_owned())
+    };
+    let tool = finding(Code::ToolAdded, "roles.b.tools.read_file", "", "read_file");
+    let added = |bounds: &str| finding(Code::RoleAdded, "roles.b", "", &format!("read_file; {bounds}"));
+    let kept = armed(&|_| {});
+    assert_eq!(kept, [added("steps 9, tokens 1000, max_tokens 64"), tool.clone()]);
+    let found = armed(&|b| (b.tokens, b.steps, b.generation.max_tokens) = (None, Some(10), 65));
+    assert_eq!(
+        found,
+        [
+            added("steps 10, max_tokens 65"),
+            tool.clone(),
+            finding(Code::BudgetRaised, "roles.b.budget.steps", "9", "10"),
+            finding(Code::BudgetRaised, "roles.b.generation.max_tokens", "64", "65"),
+            finding(Code::BudgetRemoved, "roles.b.budget.tokens", "1000", "the deployment's 400000"),
+        ]
+    );
+    let lower = armed(&|b| (b.tokens, b.steps, b.generation.max_tokens) = (Some(1), Some(1), 1));
+    assert_eq!(lower, [added("steps 1, tokens 1, max_tokens 1"), tool]);
+}
+
+/// R61: a waiver of a new role as it is now is none of the same role with more to spend.
+#[test]
+fn r61_what_a_new_role_may_spend_is_what_is_now() {
+    let old = with(&[Tool::ReadFile]);
+    let of = |change: &dyn Fn(&mut Role)| {
+        let mut new = old.clone();
+        let mut one = plain("d");
+        one.tools = vec![Tool::ReadFile];
+        change(&mut one);
+        new.guild.roles.insert(role("d"), one);
+        let found = wider(&old.capability(), &new.capability());
+        found.into_iter().find(|f| f.code == Code::RoleAdded).expect("it is new").now
+    };
+    let changes: [&dyn Fn(&mut Role); 5] = [
+        &|_| {},
+        &|one| one.tokens = Some(1000),
+        &|one| one.steps = Some(9),
+        &|one| one.tool_calls = Some(9),
+        &|one| one.generation.max_tokens = 9,
+    ];
+    let told: BTreeSet<String> = changes.into_iter().map(of).collect();
+    assert_eq!(told.len(), changes.len(), "{told:#?}");
+}
+
+/// R61: a waiver of a tool as it is now is none of another module or argument under its name.
+#[test]
+fn r61_what_a_new_tool_of_the_guilds_own_is_is_what_is_now() {
+    let old = with(&[Tool::ReadFile]);
+    let of = |module: &str, argument: &str| {
+        let mut new = old.clone();
+        let tool = OwnTool { manifest: path("t.json"), module: path("t.wasm") };
+        new.guild.tools.insert("lint".to_owned(), tool);
+        edit(&mut new, "a", |a| a.own_tools.push("lint".to_owned()));
+        let schema = json!({"properties": {argument: {"type": "string"}}});
+        let tool = ToolFiles { module: module.to_owned(), schema, ..ToolFiles::default() };
+        new.files.tools.insert("lint".to_owned(), tool);
+        let found = wider(&old.capability(), &new.capability());
+        found.into_iter().find(|f| f.code == Code::ToolAdded).expect("it is new").now
+    };
+    let one = of("1234", "x");
+    assert!(one.starts_with("lint, module 1234, arguments "), "{one}");
+    assert!(one != of("1235", "x") && one != of("1234", "y"));
+}
+
 /// A role that holds these.
 fn with(tools: &[Tool]) -> Subject {
     let mut subject = Subject::base();
@@ -953,6 +1033,113 @@ fn what_a_thousand_roles_come_to_reach_is_compared_in_time() {
         assert!(found.len() <= 3000, "{}", found.len());
     }
     assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+}
+
+/// Keys of a deployment that are no bound: what they are is another part of the vector, or behaviour.
+const NO_BOUND: [&str; 13] = [
+    "model.base_url",
+    "model.name",
+    "model.api_key_env",
+    "model.min_context",
+    "isolation.tier",
+    "isolation.floor",
+    "isolation.surroundings",
+    "isolation.rootfs",
+    "shell.enabled",
+    "shell.allow",
+    "shell.deny",
+    "network.allow",
+    "secrets.pass",
+];
+/// Where records go and how long they stay: behaviour.
+const OF_RECORDS: [&str; 2] = ["records.dir", "records.keep"];
+
+/// Makes one bound of the deployment greater, by its key in the file.
+fn raise(d: &mut Deployment, key: &str) {
+    match key {
+        "limits.wall" => d.limits.wall *= 2,
+        "limits.cpu" => d.limits.cpu *= 2,
+        "limits.cores" => d.limits.cores += 1,
+        "limits.memory" => d.limits.memory += 1,
+        "limits.processes" => d.limits.processes += 1,
+        "limits.disk" => d.limits.disk += 1,
+        "limits.tmp" => d.limits.tmp += 1,
+        "limits.files" => d.limits.files += 1,
+        "call.timeout" => d.call.timeout *= 2,
+        "call.cpu" => d.call.cpu = d.call.cpu.map(|cpu| cpu * 2),
+        "call.memory" => d.call.memory = d.call.memory.map(|bytes| bytes + 1),
+        "call.processes" => d.call.processes = d.call.processes.map(|many| many + 1),
+        "call.disk" => d.call.disk = d.call.disk.map(|bytes| bytes + 1),
+        "call.output" => d.call.output += 1,
+        "call.flood" => d.call.flood += 1,
+        "call.to_model" => d.call.to_model += 1,
+        "network.open" => d.traffic.open += 1,
+        "network.connections" => d.traffic.connections += 1,
+        "network.up" => d.traffic.up += 1,
+        "network.down" => d.traffic.down += 1,
+        "network.rate" => d.traffic.rate = d.traffic.rate.map(|rate| rate + 1),
+        "network.idle" => d.traffic.idle *= 2,
+        "network.lifetime" => d.traffic.lifetime *= 2,
+        "budget.steps" => d.budget.steps += 1,
+        "budget.tool_calls" => d.budget.tool_calls += 1,
+        "budget.tokens" => d.budget.tokens += 1,
+        "budget.wall" => d.budget.wall *= 2,
+        "budget.depth" => d.budget.depth += 1,
+        "budget.repeats" => d.budget.repeats += 1,
+        "budget.format_errors" => d.budget.format_errors += 1,
+        "ceiling.sandboxes" => d.ceiling.sandboxes += 1,
+        "ceiling.memory" => d.ceiling.memory += 1,
+        "ceiling.cores" => d.ceiling.cores += 1,
+        "records.max_bytes" => d.records.max_bytes += 1,
+        other => panic!("{other} is a bound that nobody says how to raise"),
+    }
+}
+
+/// A Guild under a deployment in which every bound is written, those of a call below those of the sandbox.
+fn bounded() -> Subject {
+    let mut subject = Subject::base();
+    let d = &mut subject.deployment;
+    (d.call.cpu, d.call.memory) = (Some(d.limits.cpu / 4), Some(d.limits.memory / 4));
+    (d.call.processes, d.call.disk) = (Some(d.limits.processes / 4), Some(d.limits.disk / 4));
+    d.traffic.rate = Some(1000);
+    // As a run has them: a Guild of a role that says all of its own is raised by none of the deployment's.
+    for one in subject.guild.roles.values_mut() {
+        (one.steps, one.tool_calls, one.tokens) = (Some(1), Some(1), Some(1));
+    }
+    subject
+}
+
+/// Every key of the deployment's format but those that are no bound.
+fn keys_of_bounds() -> BTreeSet<String> {
+    let schema = policy::schema("deployment".parse().expect("a kind"));
+    let mut keys = BTreeSet::new();
+    for (table, spec) in schema["properties"].as_object().expect("tables") {
+        let path = spec["$ref"].as_str().expect("a table").trim_start_matches('#');
+        let spec = schema.pointer(path).expect("it is there");
+        keys.extend(spec["properties"].as_object().expect("keys").keys().map(|key| format!("{table}.{key}")));
+    }
+    for key in NO_BOUND.iter().chain(&OF_RECORDS) {
+        assert!(keys.remove(*key), "there is no {key}");
+    }
+    keys
+}
+
+/// R61: of every bound of the format; one that is left out of the vector, or told as nothing, could be raised in silence.
+#[test]
+fn r61_every_bound_of_a_deployment_that_is_raised_is_told_by_its_own_name_alone() {
+    let old = bounded();
+    let keys: BTreeSet<String> = old.capability().bounds().into_keys().map(str::to_owned).collect();
+    assert_eq!(keys, keys_of_bounds());
+    for key in &keys {
+        let mut new = old.clone();
+        raise(&mut new.deployment, key);
+        let (old, new) = (old.capability(), new.capability());
+        let found = wider(&old, &new);
+        let told: Vec<(Code, &str)> = found.iter().map(|f| (f.code, f.place.as_str())).collect();
+        let code = if key.starts_with("budget.") { Code::BudgetRaised } else { Code::LimitRaised };
+        assert_eq!(told, [(code, key.as_str())]);
+        assert!(!new.within(&old) && old.within(&new) && wider(&new, &old).is_empty(), "{key}");
+    }
 }
 
 fn today() -> Date {

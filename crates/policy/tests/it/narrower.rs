@@ -1142,6 +1142,86 @@ fn r61_every_bound_of_a_deployment_that_is_raised_is_told_by_its_own_name_alone(
     }
 }
 
+/// One thing that makes a Guild wider.
+type Widening = (&'static str, fn(&mut Subject));
+
+/// Each part of the vector, in one way at least.
+const WIDENINGS: [Widening; 24] = [
+    ("tool", |s| edit(s, "a", |a| a.tools.push(Tool::WriteFile))),
+    ("own tool", |s| edit(s, "b", |b| b.own_tools.push("lint".to_owned()))),
+    ("armed", |s| edit(s, "c", |c| c.tools.push(Tool::ReadFile))),
+    ("armed to start", |s| edit(s, "c", |c| c.tools.push(Tool::Agent))),
+    ("talker's tokens", |s| edit(s, "c", |c| c.tokens = None)),
+    ("talker's steps", |s| edit(s, "c", |c| c.steps = Some(99))),
+    ("talker's answer", |s| edit(s, "c", |c| c.generation.max_tokens = 2048)),
+    ("tokens", |s| edit(s, "b", |b| b.tokens = None)),
+    ("steps", |s| edit(s, "b", |b| b.steps = Some(99))),
+    ("answer", |s| edit(s, "b", |b| b.generation.max_tokens += 1)),
+    ("restart", |s| edit(s, "b", |b| b.agents.push(role("b")))),
+    ("talker restarts", |s| edit(s, "c", |c| c.agents.push(role("c")))),
+    ("reach", |s| edit(s, "b", |b| b.agents.push(role("a")))),
+    ("new role", |s| {
+        let mut one = plain("d");
+        one.tools = vec![Tool::Glob];
+        s.guild.roles.insert(role("d"), one);
+    }),
+    ("module", |s| s.files.tools.entry("count".to_owned()).or_default().module = "2".to_owned()),
+    ("argument", |s| {
+        s.files.tools.entry("count".to_owned()).or_default().schema =
+            json!({"properties": {"x": {"type": "string"}}});
+    }),
+    ("limit", |s| s.guild.limits.retain(|key, _| *key != LimitKey::Memory)),
+    ("timeout", |s| s.guild.timeout = None),
+    ("destination", |s| s.guild.network.push(HostRule::parse("b.example:443").expect("a rule"))),
+    ("key", |s| prompted(s, "a", "use sk-abcdefghijklmnop")),
+    ("path", |s| prompted(s, "b", "read /home/ann/notes")),
+    ("like a tool", |s| {
+        let tool = OwnTool { manifest: path("t.json"), module: path("t.wasm") };
+        s.guild.tools.insert("run_shel1".to_owned(), tool);
+    }),
+    ("like a role", |s| drop(s.guild.roles.insert(role("A"), plain("x")))),
+    ("entry", |s| s.guild.entry = role("b")),
+];
+
+/// R61: an operator waives what is told. So nothing that is wider may be told by another finding's name, or be silent
+/// because something else is wider as well: of any two, each has the findings that it has alone.
+#[test]
+fn r61_no_widening_hides_another() {
+    let mut base = with(&[Tool::ReadFile]);
+    for name in ["count", "lint"] {
+        let tool = OwnTool { manifest: path("t.json"), module: path("t.wasm") };
+        base.guild.tools.insert(name.to_owned(), tool);
+    }
+    base.guild.limits.insert(LimitKey::Memory, 1);
+    base.guild.timeout = Some(Duration::from_secs(1));
+    edit(&mut base, "a", |a| a.own_tools.push("count".to_owned()));
+    edit(&mut base, "b", |b| {
+        (b.tools, b.tokens, b.steps) = (vec![Tool::ListDir, Tool::Agent], Some(1000), Some(9));
+    });
+    edit(&mut base, "c", |c| (c.tokens, c.steps, c.generation.max_tokens) = (Some(1000), Some(9), 64));
+    let old = base.capability();
+    let told = |changes: &[Widening]| -> BTreeSet<(Code, String)> {
+        let mut new = base.clone();
+        changes.iter().for_each(|(_, change)| change(&mut new));
+        wider(&old, &new.capability()).into_iter().map(|f| (f.code, f.place)).collect()
+    };
+    // Alone neither has a power: the one starts nobody, the other has no tool to start anybody.
+    let silent = ["talker restarts"];
+    for (n, one) in WIDENINGS.iter().enumerate() {
+        let alone = told(&[*one]);
+        assert_eq!(alone.is_empty(), silent.contains(&one.0), "{}", one.0);
+        for other in WIDENINGS.iter().skip(n + 1) {
+            let both = told(&[*one, *other]);
+            // What it may spend by itself counts as reached: where that is told, the other is not told again.
+            let itself = |place: &str| both.iter().any(|(_, told)| place.replace(".reach.", ".") == *told);
+            let alone = alone.union(&told(&[*other])).cloned().collect::<Vec<_>>();
+            let missed: Vec<_> =
+                alone.into_iter().filter(|one| !both.contains(one) && !itself(&one.1)).collect();
+            assert_eq!(missed, [], "{} and {}: {both:#?}", one.0, other.0);
+        }
+    }
+}
+
 fn today() -> Date {
     Date::parse("2026-06-15").expect("a day")
 }

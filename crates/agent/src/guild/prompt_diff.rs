@@ -57,6 +57,10 @@ fn whole(before: &str, after: &str) -> String {
 /// A text of which all is seen, ends of lines of another system too, since those may be all that is different; but
 /// for keys: a report goes further than the Guild does.
 fn visible(text: &str) -> String {
+    // Nor has a line one then: a prompt may have many.
+    if !has_key(text) {
+        return runs::marked(text.as_bytes());
+    }
     let (mut out, mut left) = (String::with_capacity(text.len()), String::new());
     let mut inside = false;
     for line in text.split_inclusive('\n') {

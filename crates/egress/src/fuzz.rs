@@ -3,7 +3,7 @@
 use policy::{AddressKind, Host, HostRule, Target};
 
 use crate::body::Framing;
-use crate::gate::Gate;
+use crate::gate::gate;
 use crate::http::{self, Request, Response};
 use crate::socks::{self, Read, Wish};
 use crate::url::Url;
@@ -86,15 +86,22 @@ pub fn hello(bytes: &[u8]) {
         assert_eq!(hello::read(&bytes[..end - 1]), Ok(None), "what is not whole names nobody");
     }
     let Ok(host) = Host::parse("a.example") else { return };
-    let (mut whole, mut pieces) = (Gate::new(host.clone()), Gate::new(host.clone()));
-    let passed = whole.pass(bytes);
-    let each: Result<Vec<_>, _> = bytes.chunks(5).map(|piece| pieces.pass(piece)).collect();
-    if let (Ok(passed), Ok(each)) = (&passed, each.map(|each| each.concat())) {
-        assert_eq!(*passed, each);
-        assert!(bytes.starts_with(passed));
-    }
-    if let (Ok(Some((named, _))), Ok(passed)) = (read, passed) {
-        assert!(named == host || passed.is_empty(), "{named}");
+    // Before a server has said anything, and behind these bytes as what it says.
+    let (unheard, mut heard) = (gate(host.clone()), gate(host.clone()));
+    let mut heard_in_pieces = gate(host.clone());
+    heard.1.hear(bytes);
+    bytes.chunks(7).for_each(|piece| heard_in_pieces.1.hear(piece));
+    assert_eq!(heard.1.is_done(), heard_in_pieces.1.is_done());
+    for ((mut whole, _), (mut pieces, _)) in [(unheard, gate(host.clone())), (heard, heard_in_pieces)] {
+        let passed = whole.pass(bytes);
+        let each: Result<Vec<_>, _> = bytes.chunks(5).map(|piece| pieces.pass(piece)).collect();
+        if let (Ok(passed), Ok(each)) = (&passed, each.map(|each| each.concat())) {
+            assert_eq!(*passed, each);
+            assert!(bytes.starts_with(passed));
+        }
+        if let (Ok(Some((named, _))), Ok(passed)) = (&read, passed) {
+            assert!(*named == host || passed.is_empty(), "{named}");
+        }
     }
     let mut blot = inject::Blot::new(&crate::Secret::of("Bearer abcabcabd"));
     let out: usize = bytes.chunks(4).map(|piece| blot.pass(piece).len()).sum();

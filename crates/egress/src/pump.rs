@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use crate::Ended;
 use crate::caps::Direction;
 use crate::connection::Connection;
-use crate::gate::{Gate, Shut};
+use crate::gate::{Answers, Gate, Shut};
 use crate::pool::{Lease, Pool};
 
 /// When something last passed.
@@ -57,12 +57,13 @@ enum Heard<R> {
     Part(String, R),
 }
 
-/// Carries everything until both sides have said all. With a gate the guest's bytes pass that first.
+/// Carries everything until both sides have said all. With a gate the guest's bytes pass that first, and it hears the
+/// server's.
 pub(crate) async fn both<G, T>(
     connection: &Connection,
     guest: &mut G,
     server: T,
-    gate: Option<Gate>,
+    gate: Option<(Gate, Answers)>,
 ) -> Result<(), Stop>
 where
     G: AsyncRead + AsyncWrite + Unpin,
@@ -71,8 +72,9 @@ where
     let pulse = Pulse::new();
     let (from_guest, to_guest) = tokio::io::split(guest);
     let (from_server, to_server) = tokio::io::split(server);
+    let (gate, answers) = gate.unzip();
     let up = up(connection, from_guest, to_server, gate, &pulse);
-    let down = down(connection, from_server, to_guest, &pulse);
+    let down = down(connection, from_server, to_guest, answers, &pulse);
     let gone = |why| Err(Stop::Ended(Ended::ServerGone(why)));
     let ways = async {
         tokio::pin!(up, down);
@@ -138,12 +140,19 @@ async fn down<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
     connection: &Connection,
     mut from: R,
     mut to: W,
+    mut answers: Option<Answers>,
     pulse: &Pulse,
 ) -> Result<(), Stop> {
     let mut buffer = Buffer::new(&connection.inner.pool);
     loop {
         let read = buffer.fill(&mut from).await;
         let read = read.map_err(|e| Stop::Ended(Ended::ServerGone(e.kind().to_string())))?;
+        if let Some(listening) = &mut answers {
+            listening.hear(read);
+            if listening.is_done() {
+                answers = None;
+            }
+        }
         if read.is_empty() {
             drop(to.shutdown().await);
             return Ok(());

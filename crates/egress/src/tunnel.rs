@@ -6,7 +6,7 @@ use tokio::net::TcpStream;
 
 use crate::connection::Connection;
 use crate::exchange::exchange;
-use crate::gate::{Gate, Shut};
+use crate::gate::{Shut, gate};
 use crate::guest::{Guest, NoHead, NoRequest};
 use crate::hello::{self, BadHello};
 use crate::http::{BadHead, Form, Request};
@@ -114,7 +114,7 @@ async fn pumped<S: AsyncRead + AsyncWrite + Unpin + Send>(
     server: TcpStream,
     named: Option<&Host>,
 ) -> Ended {
-    let gate = named.map(|host| Gate::new(host.clone()));
+    let gate = named.map(|host| gate(host.clone()));
     match pump::both(connection, guest, server, gate).await {
         Ok(()) => Ended::Done,
         Err(Stop::Ended(Ended::ServerGone(why))) => {

@@ -54,7 +54,11 @@ pub(crate) async fn exchange<S: AsyncRead + AsyncWrite + Unpin + Send>(
         (Some(_), Host::V4(_) | Host::V6(_)) => Err(Failed::Early("a header needs a name".to_owned())),
     };
     match done {
-        Ok(()) => Ended::Done,
+        Ok(()) => {
+            let ended = connection.ends(Ended::Done);
+            guest.farewell(b"").await;
+            ended
+        }
         Err(Failed::Ended(ended)) => ended,
         Err(Failed::Early(why)) => {
             let word = answer::http("502 Bad Gateway", &why);
@@ -228,7 +232,6 @@ async fn down<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
         }
         give(connection, &rest, to, pulse).await?;
     }
-    drop(to.shutdown().await);
     Ok(())
 }
 

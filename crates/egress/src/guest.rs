@@ -12,8 +12,11 @@ use crate::http::{self, BadHead, Request};
 
 /// Bytes read at once while a head is awaited.
 const STEP: usize = 2048;
-/// How long, and how much, is still read after the last answer, so that closing does not destroy it on its way.
-const LINGER: (Duration, usize) = (Duration::from_secs(1), 64 << 10);
+/// How long an answer of ours may take to go.
+const LAST_WORD: Duration = Duration::from_secs(1);
+/// How long without a byte, how long in all, and how much, is still read after the last word: who closes while something
+/// is unread destroys what is on its way, and there are clients that hear nothing before they have said all.
+const LINGER: (Duration, Duration, usize) = (Duration::from_secs(2), Duration::from_secs(30), 64 << 20);
 
 pub(crate) struct Guest<S> {
     stream: S,
@@ -113,19 +116,25 @@ impl<S: AsyncRead + AsyncWrite + Unpin + Send> Guest<S> {
     pub(crate) async fn farewell(&mut self, answer: &[u8]) {
         let said = async {
             self.stream.write_all(answer).await?;
-            self.stream.shutdown().await?;
-            // Not in the future: each connection has room for all that one may come to.
-            let (mut left, mut waste) = (LINGER.1, vec![0; STEP]);
-            loop {
-                let read = self.stream.read(&mut waste).await?;
-                left = left.saturating_sub(read);
-                if read == 0 || left == 0 {
-                    return io::Result::Ok(());
-                }
-            }
+            self.stream.shutdown().await
         };
         // Who does not listen has had the answer.
-        drop(timeout(LINGER.0, said).await);
+        if matches!(timeout(LAST_WORD, said).await, Ok(Ok(()))) {
+            self.linger().await;
+        }
+    }
+
+    /// Throws away what still comes.
+    async fn linger(&mut self) {
+        let (quiet, all, mut left) = LINGER;
+        let (end, mut waste) = (Instant::now() + all, vec![0; 4 * STEP]);
+        while left > 0 {
+            let until = end.min(Instant::now() + quiet);
+            match timeout_at(until, self.stream.read(&mut waste)).await {
+                Ok(Ok(read @ 1..)) => left = left.saturating_sub(read),
+                Ok(Ok(0) | Err(_)) | Err(_) => return,
+            }
+        }
     }
 }
 

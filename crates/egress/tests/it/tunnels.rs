@@ -1,7 +1,8 @@
 //! What passes inside a granted connection: TLS or HTTP/1 that names the granted host, and nothing else.
 
-use egress::{Ended, Way};
+use egress::{Asked, Ended, Way};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpSocket, TcpStream};
 
 use crate::rig::{Rig, answers, connector, echo, server, tls_echo};
 
@@ -379,6 +380,88 @@ async fn an_early_answer_of_http_reaches_a_guest_that_is_still_sending() {
         let ask = "POST / HTTP/1.1\r\nHost: files.example.com\r\nContent-Length: 4194304\r\n\r\n";
         let heard = rig.named("files.example.com", 80).ask([ask.as_bytes(), &[7; 4 << 20]].concat()).await;
         assert!(heard.starts_with(b"HTTP/1.1 413") && heard.ends_with(&[b'x'; 100_000]));
+    }
+}
+
+/// Two ends of a real connection; the guest's takes little at a time, and what is said to it waits on our side.
+async fn narrow() -> (TcpStream, TcpStream) {
+    let listening = TcpSocket::new_v4().unwrap();
+    listening.set_send_buffer_size(1 << 20).unwrap();
+    listening.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let listening = listening.listen(1).unwrap();
+    let guest = TcpSocket::new_v4().unwrap();
+    guest.set_recv_buffer_size(4096).unwrap();
+    let (guest, ours) = tokio::join!(guest.connect(listening.local_addr().unwrap()), listening.accept());
+    (guest.unwrap(), ours.unwrap().0)
+}
+
+/// The same on real sockets: there, whoever closes with something unread destroys what it had said.
+#[tokio::test]
+async fn an_early_answer_of_http_survives_the_end_of_a_real_connection() {
+    let rig = Rig::new(&["files.example.com:80"]);
+    let at = server(|mut stream| async move {
+        stream.read_u8().await.unwrap();
+        let head = b"HTTP/1.1 413 Too Much\r\nContent-Length: 100000\r\n\r\n";
+        stream.write_all(&[&head[..], &[b'x'; 100_000]].concat()).await.unwrap();
+        drop(stream.read_to_end(&mut Vec::new()).await);
+    })
+    .await;
+    rig.serves("files.example.com", 80, at);
+    for _ in 0..10 {
+        let (mut guest, ours) = narrow().await;
+        let (egress, asked) =
+            (rig.egress.clone(), Asked::Named { host: "files.example.com".into(), port: 80 });
+        let served = tokio::spawn(async move { egress.serve(asked, ours).await });
+        let ask = "POST / HTTP/1.1\r\nHost: files.example.com\r\nContent-Length: 4194304\r\n\r\n";
+        guest.write_all(&[ask.as_bytes(), &[7; 4 << 20]].concat()).await.unwrap();
+        let mut heard = Vec::new();
+        guest.read_to_end(&mut heard).await.unwrap();
+        assert!(heard.starts_with(b"HTTP/1.1 413") && heard.ends_with(&[b'x'; 100_000]), "{}", heard.len());
+        drop(guest);
+        served.await.unwrap();
+    }
+    assert!(rig.ends().iter().all(|(ended, ..)| *ended == Ended::Done), "{:?}", rig.ends());
+}
+
+/// A client that has a second request on its way before it has read the first answer reads that one whole.
+#[tokio::test]
+async fn a_second_request_does_not_destroy_the_answer_to_the_first() {
+    let rig = Rig::new(&["files.example.com:80"]);
+    let body = "x".repeat(100_000);
+    let answer = format!("HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n{body}");
+    rig.serves("files.example.com", 80, answers(answer.leak()).await);
+    for _ in 0..10 {
+        let (mut guest, ours) = narrow().await;
+        let (egress, asked) =
+            (rig.egress.clone(), Asked::Named { host: "files.example.com".into(), port: 80 });
+        let served = tokio::spawn(async move { egress.serve(asked, ours).await });
+        let ask = b"GET / HTTP/1.1\r\nHost: files.example.com\r\n\r\n";
+        guest.write_all(ask).await.unwrap();
+        assert_eq!(guest.read_u8().await.unwrap(), b'H');
+        guest.write_all(ask).await.unwrap();
+        let mut heard = Vec::new();
+        guest.read_to_end(&mut heard).await.unwrap();
+        assert!(heard.starts_with(b"TTP/1.1 200") && heard.ends_with(body.as_bytes()), "{}", heard.len());
+        drop(guest);
+        served.await.unwrap();
+    }
+}
+
+/// A refusal is an answer as well: a client that only listens once it has sent all hears it.
+#[tokio::test]
+async fn a_refusal_reaches_a_guest_that_is_still_sending_on_a_real_connection() {
+    let rig = Rig::new(&["files.example.com:80"]);
+    for _ in 0..10 {
+        let (mut guest, ours) = narrow().await;
+        let egress = rig.egress.clone();
+        let served = tokio::spawn(async move { egress.serve(Asked::Proxy, ours).await });
+        let ask = "POST http://other.example.net/ HTTP/1.1\r\nHost: other.example.net\r\nContent-Length: 4194304\r\n\r\n";
+        guest.write_all(&[ask.as_bytes(), &[7; 4 << 20]].concat()).await.unwrap();
+        let mut heard = Vec::new();
+        guest.read_to_end(&mut heard).await.unwrap();
+        assert!(heard.starts_with(b"HTTP/1.1 403") && heard.ends_with(b"`network.allow`\n"));
+        drop(guest);
+        served.await.unwrap();
     }
 }
 

@@ -99,6 +99,13 @@ impl Flow {
         lane.passed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add).is_ok()
     }
 
+    /// How many bytes of one connection pass before it is another one's turn: with a rate, what takes a sixteenth of a
+    /// second.
+    pub(crate) fn turn(&self) -> usize {
+        const LEAST: u64 = 1 << 10;
+        self.rate.map_or(usize::MAX, |rate| usize::try_from((rate / 16).max(LEAST)).unwrap_or(usize::MAX))
+    }
+
     /// Waits until so many bytes may pass.
     pub(crate) async fn pace(&self, direction: Direction, bytes: usize) {
         let Some(rate) = self.rate else { return };

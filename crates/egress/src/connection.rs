@@ -380,13 +380,29 @@ impl Connection {
 
     /// Counts bytes that are about to pass, and waits until they may.
     pub(crate) async fn pass(&self, direction: Direction, bytes: usize) -> Result<(), Ended> {
+        self.take(direction, bytes)?;
+        self.pace(direction, bytes).await;
+        Ok(())
+    }
+
+    /// Waits until so many bytes may pass.
+    pub(crate) async fn pace(&self, direction: Direction, bytes: usize) {
+        self.inner.flow.pace(direction, bytes).await;
+    }
+
+    /// How many bytes take their turn together.
+    pub(crate) fn turn(&self) -> usize {
+        self.inner.flow.turn()
+    }
+
+    /// Counts bytes that are about to pass.
+    pub(crate) fn take(&self, direction: Direction, bytes: usize) -> Result<(), Ended> {
         if !self.inner.flow.take(direction, bytes) {
             return Err(match direction {
                 Direction::Up => Ended::UpBytes,
                 Direction::Down => Ended::DownBytes,
             });
         }
-        self.inner.flow.pace(direction, bytes).await;
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
         self.passed.add(direction, bytes);
         self.inner.passed.add(direction, bytes);

@@ -11,7 +11,7 @@ use crate::guest::Guest;
 use crate::http::{self, Request, Response};
 use crate::inject::{self, Blot};
 use crate::judge::{Opened, cut, told};
-use crate::pump::{Buffer, Pulse, waste};
+use crate::pump::{self, Buffer, Pulse, waste};
 use crate::{Ended, Refused, answer};
 
 /// Heads before the one that counts.
@@ -21,6 +21,14 @@ const INTERIM: usize = 8;
 enum Failed {
     /// Before anything went to the guest: it can still be told.
     Early(String),
+    Ended(Ended),
+}
+
+/// Why there is no head.
+pub(crate) enum NoAnswer {
+    /// In words that go on from nothing.
+    Said(String),
+    /// A bound struck.
     Ended(Ended),
 }
 
@@ -154,9 +162,9 @@ async fn send<W: AsyncWrite + Unpin>(
     to: &mut W,
     pulse: &Pulse,
 ) -> Result<bool, Failed> {
-    connection.pass(Direction::Up, bytes.len()).await.map_err(Failed::Ended)?;
+    connection.take(Direction::Up, bytes.len()).map_err(Failed::Ended)?;
     let sent = async {
-        to.write_all(bytes).await?;
+        pump::say(connection, Direction::Up, bytes, to, pulse).await?;
         to.flush().await
     };
     if sent.await.is_err() {
@@ -177,8 +185,12 @@ async fn down<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
     let mut held = Vec::new();
     let mut response = None;
     for nth in 0..=INTERIM {
-        let read = response_head(&mut held, from, method).await;
-        let read = read.map_err(|why| if nth == 0 { Failed::Early(why) } else { broken(why) })?;
+        let read = response_head(connection, &mut held, from, method).await;
+        let read = read.map_err(|no| match no {
+            NoAnswer::Ended(ended) => Failed::Ended(ended),
+            NoAnswer::Said(why) if nth == 0 => Failed::Early(why),
+            NoAnswer::Said(why) => broken(why),
+        })?;
         pulse.beat();
         let mut head = read.written();
         if let Some(blot) = &mut blot {
@@ -200,7 +212,9 @@ async fn down<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
     let mut first = std::mem::take(&mut held);
     while !response.body.is_done() {
         let read = if first.is_empty() {
-            buffer.fill(from).await.map_err(|e| broken(e.kind().to_string()))?
+            let read = buffer.fill(from).await.map_err(|e| broken(e.kind().to_string()))?;
+            connection.take(Direction::Down, read.len()).map_err(Failed::Ended)?;
+            read
         } else {
             &first[..]
         };
@@ -247,38 +261,40 @@ fn broken(why: String) -> Failed {
     Failed::Ended(Ended::ServerGone(why))
 }
 
+/// Gives on what was counted when it came.
 async fn give<W: AsyncWrite + Unpin>(
     connection: &Connection,
     bytes: &[u8],
     to: &mut W,
     pulse: &Pulse,
 ) -> Result<(), Failed> {
-    connection.pass(Direction::Down, bytes.len()).await.map_err(Failed::Ended)?;
-    to.write_all(bytes).await.map_err(|_| Failed::Ended(Ended::GuestGone))?;
-    pulse.beat();
-    Ok(())
+    let said = pump::say(connection, Direction::Down, bytes, to, pulse).await;
+    said.map_err(|_| Failed::Ended(Ended::GuestGone))
 }
 
-/// The next head of the server's; what follows it stays in `held`.
+/// The next head of the server's; what follows it stays in `held`. All that is read is counted.
 pub(crate) async fn response_head<R: AsyncRead + Unpin>(
+    connection: &Connection,
     held: &mut Vec<u8>,
     from: &mut R,
     method: &str,
-) -> Result<Response, String> {
+) -> Result<Response, NoAnswer> {
+    let bad = |bad: http::BadHead| NoAnswer::Said(format!("the answer {bad}"));
     let (mut seen, mut piece) = (0, vec![0; 4 << 10]);
     loop {
-        let end =
-            http::head_end(held, seen, http::MOST_RESPONSE).map_err(|bad| format!("the answer {bad}"))?;
+        let end = http::head_end(held, seen, http::MOST_RESPONSE).map_err(bad)?;
         if let Some(end) = end {
             let rest = held.split_off(end);
             let head = std::mem::replace(held, rest);
-            return Response::read(&head, method).map_err(|bad| format!("the answer {bad}"));
+            return Response::read(&head, method).map_err(bad);
         }
         seen = held.len();
-        let read = from.read(&mut piece).await.map_err(|e| format!("the server broke off: {}", e.kind()))?;
+        let read = from.read(&mut piece).await;
+        let read = read.map_err(|e| NoAnswer::Said(format!("the server broke off: {}", e.kind())))?;
         if read == 0 {
-            return Err("the server ended the connection without an answer".to_owned());
+            return Err(NoAnswer::Said("the server ended the connection without an answer".to_owned()));
         }
+        connection.take(Direction::Down, read).map_err(NoAnswer::Ended)?;
         held.extend_from_slice(&piece[..read]);
     }
 }

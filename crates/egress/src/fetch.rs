@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use crate::body::Framing;
 use crate::caps::Direction;
 use crate::connection::{Connection, Inner};
-use crate::exchange::response_head;
+use crate::exchange::{NoAnswer, response_head};
 use crate::http::Response;
 use crate::inject::Blot;
 use crate::judge::{Opened, cut};
@@ -125,8 +125,14 @@ async fn step(connection: &mut Connection, url: &Url, most: usize) -> Result<Ste
     let mut held = Vec::new();
     let mut response = None;
     for _ in 0..INTERIM {
-        let read = timeout(idle, response_head(&mut held, &mut server, "GET")).await;
-        let read = read.map_err(late)?.map_err(gone)?;
+        let (_, before) = connection.passed.both();
+        let read = timeout(idle, response_head(connection, &mut held, &mut server, "GET")).await;
+        let read = read.map_err(late)?.map_err(|no| match no {
+            NoAnswer::Said(why) => gone(why),
+            NoAnswer::Ended(ended) => bound(ended),
+        })?;
+        let (_, after) = connection.passed.both();
+        connection.pace(Direction::Down, usize::try_from(after - before).unwrap_or(usize::MAX)).await;
         if !read.is_interim() {
             response = Some(read);
             break;
@@ -233,11 +239,14 @@ async fn body(
     let mut buffer = Buffer::new(&connection.inner.pool);
     let mut first = first;
     while !response.body.is_done() && text.len() <= most {
+        // What came with the head was counted with it.
         let read = if first.is_empty() {
             let read = timeout(connection.idle(), buffer.fill(server)).await;
             let read = read.map_err(|_| Broken(failed("the server stopped in its answer"), Ended::Idle))?;
             // Servers that end without TLS's own farewell are many, and the body says itself whether it is whole.
-            read.unwrap_or_default()
+            let read = read.unwrap_or_default();
+            connection.pass(Direction::Down, read.len()).await.map_err(bound)?;
+            read
         } else {
             &first[..]
         };
@@ -247,7 +256,6 @@ async fn body(
             }
             return Err(gone("the page ended before its end".to_owned()));
         }
-        connection.pass(Direction::Down, read.len()).await.map_err(bound)?;
         payload.clear();
         response.body.take(read, Some(&mut payload)).map_err(|bad| gone(format!("the answer {bad}")))?;
         match &mut blot {

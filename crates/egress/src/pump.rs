@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::future::poll_fn;
 use std::io;
 use std::pin::pin;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -20,7 +20,12 @@ use crate::pool::{Lease, Pool};
 pub(crate) struct Pulse {
     began: Instant,
     last: AtomicU64,
+    /// Directions that have something to say and wait for their turn: that is nobody's silence.
+    waiting: AtomicUsize,
 }
+
+/// One of them, as long as it is there.
+struct Waiting<'a>(&'a Pulse);
 
 /// Why a direction stopped before its end.
 pub(crate) enum Stop {
@@ -30,7 +35,7 @@ pub(crate) enum Stop {
 
 impl Pulse {
     pub(crate) fn new() -> Pulse {
-        Pulse { began: Instant::now(), last: AtomicU64::new(0) }
+        Pulse { began: Instant::now(), last: AtomicU64::new(0), waiting: AtomicUsize::new(0) }
     }
 
     pub(crate) fn beat(&self) {
@@ -41,13 +46,52 @@ impl Pulse {
     /// Comes back when nothing has passed for so long.
     pub(crate) async fn stops(&self, most: Duration) {
         loop {
-            let until = self.began + Duration::from_millis(self.last.load(Ordering::Relaxed)) + most;
+            let last = self.began + Duration::from_millis(self.last.load(Ordering::Relaxed));
+            let waiting = self.waiting.load(Ordering::Relaxed) > 0;
+            let until = if waiting { Instant::now() } else { last } + most;
             if until <= Instant::now() {
                 return;
             }
             tokio::time::sleep_until(until).await;
         }
     }
+
+    fn waits(&self) -> Waiting<'_> {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        Waiting(self)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.beat();
+        self.0.waiting.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Says something to a side, no faster than it may pass. Each piece that a side takes is a beat.
+pub(crate) async fn say<W: AsyncWrite + Unpin>(
+    connection: &Connection,
+    direction: Direction,
+    bytes: &[u8],
+    to: &mut W,
+    pulse: &Pulse,
+) -> io::Result<()> {
+    for turn in bytes.chunks(connection.turn()) {
+        let waiting = pulse.waits();
+        connection.pace(direction, turn.len()).await;
+        drop(waiting);
+        let mut rest = turn;
+        while !rest.is_empty() {
+            let written = to.write(rest).await?;
+            if written == 0 {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+            pulse.beat();
+            rest = &rest[written..];
+        }
+    }
+    Ok(())
 }
 
 /// How much of what the guest said the server took.
@@ -125,11 +169,10 @@ async fn up<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
             }
             None => read,
         };
-        connection.pass(Direction::Up, bytes.len()).await.map_err(Stop::Ended)?;
-        if let Err(e) = to.write_all(bytes).await {
+        connection.take(Direction::Up, bytes.len()).map_err(Stop::Ended)?;
+        if let Err(e) = say(connection, Direction::Up, bytes, &mut to, pulse).await {
             return Ok(Heard::Part(e.kind().to_string(), from));
         }
-        pulse.beat();
         if gate.as_ref().is_some_and(Gate::is_open) {
             gate = None;
         }
@@ -157,9 +200,9 @@ async fn down<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(
             drop(to.shutdown().await);
             return Ok(());
         }
-        connection.pass(Direction::Down, read.len()).await.map_err(Stop::Ended)?;
-        to.write_all(read).await.map_err(|_| Stop::Ended(Ended::GuestGone))?;
-        pulse.beat();
+        connection.take(Direction::Down, read.len()).map_err(Stop::Ended)?;
+        let said = say(connection, Direction::Down, read, &mut to, pulse).await;
+        said.map_err(|_| Stop::Ended(Ended::GuestGone))?;
     }
 }
 
@@ -207,6 +250,8 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::connection::Inner;
+    use crate::{Caps, Direct, Event, Roots, Sink, System, Terms, Way};
 
     #[tokio::test]
     async fn who_waits_for_bytes_holds_none() {
@@ -246,5 +291,104 @@ mod tests {
         assert!(!inner.is_whole());
         task.abort();
         assert!(task.await.unwrap_err().is_cancelled() && inner.is_whole());
+    }
+
+    struct Deaf;
+
+    impl Sink for Deaf {
+        fn tell(&self, _: Event) -> bool {
+            true
+        }
+    }
+
+    fn opened(caps: Caps) -> Arc<Inner> {
+        Arc::new(Inner::new(Terms {
+            granted: Vec::new(),
+            caps,
+            own: Vec::new(),
+            roots: Roots::System,
+            resolver: Arc::new(System::default()),
+            dialer: Arc::new(Direct),
+            sink: Arc::new(Deaf),
+        }))
+    }
+
+    fn ended(stop: Result<(), Stop>) -> Ended {
+        match stop {
+            Ok(()) => Ended::Done,
+            Err(Stop::Ended(ended)) => ended,
+            Err(Stop::Shut(_)) => Ended::Refused,
+        }
+    }
+
+    /// A slow way is no silent one: what a rate holds up, for longer than anything may be silent, is not idle.
+    #[tokio::test(start_paused = true)]
+    async fn many_that_wait_for_a_rate_are_not_idle() {
+        const EACH: usize = 128 << 10;
+        let caps = Caps { rate: Some(64 << 10), idle: Duration::from_secs(5), ..Caps::default() };
+        let inner = opened(caps);
+        let began = Instant::now();
+        let mut tasks = Vec::new();
+        for _ in 0..200 {
+            let connection = Connection::admit(&inner, Way::Proxy).unwrap();
+            let (mut guest, mut theirs) = tokio::io::duplex(64 << 10);
+            let (mut server, mut from) = tokio::io::duplex(64 << 10);
+            tasks.push(tokio::spawn(async move {
+                let flood = async {
+                    from.write_all(&vec![7; EACH]).await.unwrap();
+                    from.shutdown().await.unwrap();
+                };
+                let hear = async {
+                    theirs.shutdown().await.unwrap();
+                    let mut heard = Vec::new();
+                    theirs.read_to_end(&mut heard).await.unwrap();
+                    heard.len()
+                };
+                let both = both(&connection, &mut guest, &mut server, None);
+                let (ended, heard, ()) = tokio::join!(async { ended(both.await) }, hear, flood);
+                (ended, heard)
+            }));
+        }
+        for task in tasks {
+            assert_eq!(task.await.unwrap(), (Ended::Done, EACH));
+        }
+        let least = 200 * EACH / (64 << 10) - 1;
+        assert!(began.elapsed() > Duration::from_secs(least.try_into().unwrap()), "{:?}", began.elapsed());
+    }
+
+    /// Some bytes every now and then are not silence, however long all of them take.
+    #[tokio::test(start_paused = true)]
+    async fn a_side_that_takes_little_at_a_time_is_not_idle() {
+        let inner = opened(Caps { idle: Duration::from_secs(5), ..Caps::default() });
+        let connection = Connection::admit(&inner, Way::Proxy).unwrap();
+        let (mut guest, mut theirs) = tokio::io::duplex(64);
+        let (mut server, mut from) = tokio::io::duplex(64 << 10);
+        from.write_all(&[7; 4096]).await.unwrap();
+        from.shutdown().await.unwrap();
+        let hear = async {
+            theirs.shutdown().await.unwrap();
+            let (mut heard, mut piece) = (0, [0; 64]);
+            while let Ok(read @ 1..) = theirs.read(&mut piece).await {
+                heard += read;
+                tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+            heard
+        };
+        let (stop, heard) = tokio::join!(both(&connection, &mut guest, &mut server, None), hear);
+        assert_eq!((ended(stop), heard), (Ended::Done, 4096));
+    }
+
+    /// A side that takes nothing is, also where the rate is the reason that the other one says little.
+    #[tokio::test(start_paused = true)]
+    async fn a_side_that_takes_nothing_is_idle() {
+        let caps = Caps { rate: Some(64 << 10), idle: Duration::from_secs(5), ..Caps::default() };
+        let inner = opened(caps);
+        let connection = Connection::admit(&inner, Way::Proxy).unwrap();
+        let (mut guest, _theirs) = tokio::io::duplex(64);
+        let (mut server, mut from) = tokio::io::duplex(64 << 10);
+        from.write_all(&[7; 4096]).await.unwrap();
+        let began = Instant::now();
+        assert_eq!(ended(both(&connection, &mut guest, &mut server, None).await), Ended::Idle);
+        assert!(began.elapsed() < Duration::from_secs(8));
     }
 }

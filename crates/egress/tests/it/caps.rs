@@ -31,6 +31,45 @@ async fn bytes_that_come_in_are_bounded_over_all_connections() {
     assert!(rig.egress.bytes().1 <= 1 << 20);
 }
 
+/// A head is bytes that came in, also one that nobody gets.
+#[tokio::test]
+async fn heads_of_answers_are_counted_and_bounded_as_bodies_are() {
+    let head = format!("HTTP/1.1 302 Found\r\nLocation: /again\r\nX: {}\r\n", "x".repeat(60_000));
+    let moved = server(move |mut stream| {
+        let answer = format!("{head}Content-Length: 0\r\n\r\n");
+        async move {
+            drop(stream.write_all(answer.as_bytes()).await);
+            drop(stream.read_to_end(&mut Vec::new()).await);
+        }
+    })
+    .await;
+    let ask = "GET / HTTP/1.1\r\nHost: files.example.com\r\n\r\n";
+    let rig = Rig::with(&["files.example.com:80"], Caps { down: 1000, ..Caps::default() });
+    rig.serves("files.example.com", 80, moved);
+    let why = rig.egress.fetch("http://files.example.com/", 9).await.unwrap_err().to_string();
+    assert!(why.contains("`network.down`"), "{why}");
+    assert!(rig.named("files.example.com", 80).ask(ask).await.is_empty());
+    assert_eq!(rig.ends().iter().map(|end| &end.0).collect::<Vec<_>>(), [&Ended::DownBytes; 2]);
+    // Six steps of a way that goes round in circles, and an answer to a guest.
+    let rig = Rig::new(&["files.example.com:80"]);
+    rig.serves("files.example.com", 80, moved);
+    assert!(rig.egress.fetch("http://files.example.com/", 9).await.is_err());
+    assert!(rig.egress.bytes().1 > 6 * 60_000, "{:?}", rig.egress.bytes());
+    rig.named("files.example.com", 80).ask(ask).await;
+    assert!(rig.ends().iter().all(|(_, _, down)| (60_000..61_000).contains(down)), "{:?}", rig.ends());
+}
+
+/// The same of one that is refused, as it is not to be read.
+#[tokio::test]
+async fn a_head_that_is_not_passed_on_is_counted() {
+    let rig = Rig::new(&["files.example.com:80"]);
+    rig.serves("files.example.com", 80, answers("HTTP/1.1 200 OK\r\nX: a\nY: b\r\n\r\n").await);
+    let heard =
+        rig.named("files.example.com", 80).ask("GET / HTTP/1.1\r\nHost: files.example.com\r\n\r\n").await;
+    assert!(heard.starts_with(b"HTTP/1.1 502"));
+    assert!(rig.ends()[0].2 > 20, "{:?}", rig.ends());
+}
+
 #[tokio::test]
 async fn bytes_that_go_out_are_bounded_over_all_connections() {
     let rig = Rig::with(&["10.0.0.5:9", "files.example.com:80"], Caps { up: 100_000, ..Caps::default() });

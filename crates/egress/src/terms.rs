@@ -5,7 +5,7 @@ use std::io;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use policy::{Destination, EnvName, Traffic};
+use policy::{Destination, EnvName, Traffic, is_too_short_to_hide};
 
 use crate::dial::Direct;
 use crate::{Caps, Dial, Resolve, Roots, Sink, System, own_addresses};
@@ -49,6 +49,15 @@ pub enum BadSecret {
         name: EnvName,
         /// Where the header would go.
         rule: String,
+    },
+    /// The value, or a part of it that is a secret by itself, has so few characters that it would be masked nowhere.
+    #[error(
+        "the variable `{name}` holds a header's value with fewer than 4 characters, or with a token or password of fewer: \
+         that cannot be masked where it comes back, so a longer one is needed"
+    )]
+    Short {
+        /// The variable.
+        name: EnvName,
     },
     /// The value has bytes that no header has.
     #[error(
@@ -99,6 +108,9 @@ impl Granted {
                 let value = value.trim().to_owned();
                 if !value.bytes().all(|b| b == b' ' || b.is_ascii_graphic()) {
                     return Err(BadSecret::Form { name: name.clone() });
+                }
+                if is_too_short_to_hide(&value) {
+                    return Err(BadSecret::Short { name: name.clone() });
                 }
                 Some(Secret(value))
             }
@@ -153,6 +165,17 @@ mod tests {
         let granted = granted(Some("Bearer swordfish\n")).unwrap();
         assert_eq!(granted.header().unwrap().1.value(), "Bearer swordfish");
         assert!(!format!("{granted:?}").contains("swordfish"));
+    }
+
+    /// R58: what is too short to be looked for would come back as it is.
+    #[test]
+    fn r58_a_value_that_cannot_be_masked_is_no_grant() {
+        for value in ["qzj", "Bearer qzj", "Basic dXNlcjpxemo="] {
+            let why = granted(Some(value)).unwrap_err().to_string();
+            assert!(why.contains("`TOKEN`") && why.contains("4 characters"), "{why}");
+            assert!(!why.contains("qzj") && !why.contains("dXNlcjpxemo"), "{why}");
+        }
+        assert!(granted(Some("Bearer qzjx")).is_ok());
     }
 
     #[test]

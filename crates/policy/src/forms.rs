@@ -160,8 +160,19 @@ impl fmt::Debug for Forms {
 }
 
 /// The value of a header, and each part of it that is a secret by itself: what follows the scheme, and where that is
-/// `Basic`, the name with its password, and the password.
+/// `Basic`, the name with its password, and the password; where that is empty, the name.
 pub fn header_secrets(value: &str) -> Vec<String> {
+    let mut parts = parts(value);
+    parts.retain(|part| part.len() >= SHORTEST || part == value);
+    parts
+}
+
+/// Whether a part of a header's value that is a secret by itself is too short to be looked for.
+pub fn is_too_short_to_hide(value: &str) -> bool {
+    parts(value).iter().any(|part| part.len() < SHORTEST)
+}
+
+fn parts(value: &str) -> Vec<String> {
     let mut parts = vec![value.to_owned()];
     if let Some((scheme, rest)) = value.split_once(' ') {
         let rest = rest.trim();
@@ -169,11 +180,12 @@ pub fn header_secrets(value: &str) -> Vec<String> {
         if scheme.eq_ignore_ascii_case("basic")
             && let Some(login) = decoded(rest).and_then(|bytes| String::from_utf8(bytes).ok())
         {
-            parts.extend(login.split_once(':').map(|(_, password)| password.to_owned()));
+            let secret =
+                |(name, password): (&str, &str)| if password.is_empty() { name } else { password }.to_owned();
+            parts.extend(login.split_once(':').map(secret));
             parts.push(login);
         }
     }
-    parts.retain(|part| part.len() >= SHORTEST || part == value);
     parts
 }
 
@@ -366,6 +378,28 @@ mod tests {
             header_secrets("Basic dXNlcjpwYXNzd29yZA=="),
             ["Basic dXNlcjpwYXNzd29yZA==", "dXNlcjpwYXNzd29yZA==", "password", "user:password"]
         );
+        // A key as the name, without a password.
+        assert_eq!(
+            header_secrets("Basic c2tfbGl2ZV94Og=="),
+            ["Basic c2tfbGl2ZV94Og==", "c2tfbGl2ZV94Og==", "sk_live_x", "sk_live_x:"]
+        );
         assert_eq!(header_secrets("basic !"), ["basic !"]);
+    }
+
+    #[test]
+    fn r58_a_value_with_a_part_that_could_not_be_found_is_told_from_others() {
+        for (value, short) in [
+            ("a", true),
+            ("abc", true),
+            ("abcd", false),
+            ("Bearer abc", true),
+            ("Bearer abcd", false),
+            ("Basic dXNlcjpwdw==", true),      // user:pw
+            ("Basic dTpwYXNz", false),         // u:pass
+            ("Basic c2tfbGl2ZV94Og==", false), // sk_live_x:
+            ("Basic c2s6", true),              // sk:
+        ] {
+            assert_eq!(is_too_short_to_hide(value), short, "{value}");
+        }
     }
 }

@@ -56,7 +56,7 @@ pub use decision::{Decision, Verdict};
 pub use deployment::{Deployment, Isolation, Model, Records, Rootfs, Shell};
 pub use document::Places;
 pub use fault::{Code, Fault, Faults, Place};
-pub use forms::{FormAt, Forms, header_secrets};
+pub use forms::{FormAt, Forms, header_secrets, is_too_short_to_hide};
 pub use grant::{Grant, RoleGrant};
 pub use guild::{Generation, Guild, LimitKey, OwnTool, Role};
 pub use host::{Host, HostName, Target};

@@ -20,9 +20,15 @@ pub(crate) enum BadHello {
     Long,
     #[error("has a TLS hello without a server name")]
     NoName,
-    #[error("has a TLS hello with an encrypted server name")]
+    #[error(
+        "has a TLS hello with an encrypted server name (ECH), or what looks like one; the program would have to be told \
+         not to send it"
+    )]
     Encrypted,
-    #[error("sends data before the server has answered its TLS hello")]
+    #[error(
+        "sends data before the server has answered its TLS hello; the program would have to be told not to send early \
+         data (0-RTT)"
+    )]
     Early,
     #[error("has a TLS hello that names no host")]
     OddName,

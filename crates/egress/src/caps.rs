@@ -60,7 +60,7 @@ impl From<&Traffic> for Caps {
             lifetime: *lifetime,
             star_names: 64,
             events: 80_000,
-            event_bytes: 16 << 20,
+            event_bytes: 24 << 20, // as many connections as there may be, each to a name of eight addresses
         }
     }
 }

@@ -238,9 +238,9 @@ impl Ended {
             Ended::TooMany(Full::Connections) => {
                 Some("the run has had as many as `network.connections` allows")
             }
-            Ended::TooMany(Full::Record) => {
-                Some("the record of the run has no room for what it would come to")
-            }
+            Ended::TooMany(Full::Record) => Some(
+                "the record of the run has no room for what it would come to; no key of `network` makes that more",
+            ),
             Ended::Done
             | Ended::Refused
             | Ended::Malformed(_)

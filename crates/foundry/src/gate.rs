@@ -113,7 +113,15 @@ impl Foundry {
                 }
             }
         }
+        let said = format!("{}: {}", record.verdict.as_str(), record.reason);
         let written = self.hold().and_then(|held| record::write(&held, (id, &self.branch(id)?), record));
+        let written = written.map_err(|e| match e {
+            // Who puts something in the way of a verdict does not keep it from being told.
+            FoundryError::Input { what, why } => {
+                FoundryError::Input { what, why: format!("{why}; what should be written there: {said}") }
+            }
+            e => e,
+        });
         ended.map_or(written, Err)
     }
 

@@ -81,6 +81,10 @@ impl Foundry {
                     // One that was made by hand may lack them; what cannot be made is told where it is needed.
                     root.create_folder(OsStr::new(name)).ok();
                 }
+                // Branches may be anybody's to write; what else is not there, or no folder, is told where it is needed.
+                for name in [BASELINE, GATED, HISTORY] {
+                    root.folder(Path::new(name)).map_or(Ok(()), |folder| own(&folder, &path.join(name)))?;
+                }
                 Ok(Some(Foundry { path, root }))
             }
             Err(e) if e.kind() == ErrorKind::NotFound => Ok(None),

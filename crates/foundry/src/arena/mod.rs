@@ -170,7 +170,7 @@ impl Sandboxes<'_> {
             corpus.attacks().iter().filter(|a| a.module.is_some()).map(|a| a.id.clone()).collect();
         corpus.keep(|id| modules.contains(id));
         let now = |shown: &Shown| found.borrow_mut().rows.push(row("", shown));
-        let proof = runs::prove_modules(self.host, &corpus, self.folder, (self.told, &now)).await?;
+        let proof = runs::prove_modules(self.host, &corpus, self.folder, self.told, &now).await?;
         found.borrow_mut().rows.extend(proof.afterwards.iter().map(|shown| row("", shown)));
         Ok(())
     }

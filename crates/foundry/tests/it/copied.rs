@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -13,9 +13,18 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use crate::rig::{Meanwhile, Rig, guild};
 
-/// Names the digest of the Guild that a branch holds now.
+/// The digest of the Guild that the branch holds now.
 fn digest(rig: &Rig) -> String {
     rig.make().show(&rig.id("b"), &rig.terms()).unwrap().digest.unwrap()
+}
+
+/// Says so when it is over, however it ends.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Somebody exchanges the branch's folder all the time for one that may do more: every pass is of the one that may not.
@@ -43,6 +52,7 @@ fn a_folder_that_is_exchanged_meanwhile_never_passes_as_the_other_one() {
                 std::thread::sleep(Duration::from_micros(n * 37 % 3000));
             }
         });
+        let _over = Over(&over);
         for _ in 0..150 {
             let record = rig.gate_in("b", &arena).unwrap();
             let is_benign = record.branch_digest.as_deref() == Some(benign.as_str());
@@ -53,7 +63,6 @@ fn a_folder_that_is_exchanged_meanwhile_never_passes_as_the_other_one() {
             }
             assert_eq!(record.verdict == GateVerdict::Passed, is_benign, "{record:?}");
         }
-        over.store(true, Ordering::Relaxed);
     });
     assert!(passed > 0 && refused > 0, "{passed} passed, {refused} refused");
 }
@@ -86,72 +95,73 @@ fn a_copy_of_the_foundrys_own_that_changed_meanwhile_is_broken() {
 }
 
 const ROLES: &str = "schema = 1\nname = \"test\"\nentry = \"a\"\n\
-    [roles.a]\nprompt = \"prompts/a.md\"\ntools = [\"own\"]\n\
+    [roles.a]\nprompt = \"prompts/a.md\"\ntools = []\n\
     [roles.b]\nprompt = \"prompts/b.md\"\ntools = [\"read_file\"]\n\
-    [roles.c]\nprompt = \"prompts/c.md\"\ntools = [\"read_file\", \"search\"]\n\
-    [roles.d]\nprompt = \"prompts/d.md\"\ntools = [\"other\"]\n\
-    [tools.own]\nmanifest = \"own.json\"\nmodule = \"own.wasm\"\n\
-    [tools.other]\nmanifest = \"other.json\"\nmodule = \"other.wasm\"\n";
+    [roles.c]\nprompt = \"prompts/c.md\"\ntools = [\"read_file\", \"search\"]\n";
 
-/// A program that does nothing; a section of no meaning behind it makes other bytes of it.
-const MODULE: &str =
-    "\0asm\x01\0\0\0\x01\x04\x01\x60\0\0\x03\x02\x01\0\x07\x0a\x01\x06_start\0\0\x0a\x04\x01\x02\0\x0b";
-
-/// A Guild of four roles, of which two have a tool of its own each.
-fn four(at: &std::path::Path) {
+/// A Guild of three roles with more in its manifest, and these files.
+fn three(at: &Path, more: &str, files: &[(&str, &str)]) {
     fs::create_dir_all(at.join("prompts")).unwrap();
-    fs::write(at.join("guild.toml"), ROLES).unwrap();
-    for role in ["a", "b", "c", "d"] {
+    fs::write(at.join("guild.toml"), format!("{ROLES}{more}")).unwrap();
+    for role in ["a", "b", "c"] {
         fs::write(at.join(format!("prompts/{role}.md")), "You do.").unwrap();
     }
-    for tool in ["own", "other"] {
-        let manifest = format!(
-            "{{\"name\": \"{tool}\", \"description\": \"Counts.\", \"parameters\": {{\"type\": \"object\"}}}}"
-        );
-        fs::write(at.join(format!("{tool}.json")), manifest).unwrap();
-        fs::write(at.join(format!("{tool}.wasm")), MODULE).unwrap();
+    for (name, text) in files {
+        fs::write(at.join(name), text).unwrap();
     }
 }
 
-/// Those go first: by their list, the text of their prompt, what a tool of theirs says, or its bytes.
+/// The roles that are named to the attacks as changed, when these files of the branch are others.
+fn named(more: &str, files: &[(&str, &str)], changes: &[(&str, &str)]) -> Vec<String> {
+    let mut rig = Rig::empty(tempfile::tempdir().unwrap());
+    three(&rig.path("start"), more, files);
+    rig.make().init(&rig.path("start"), &rig.terms()).unwrap();
+    three(&rig.at("branches/b/guild"), more, &[files, changes].concat());
+    // A new role and new bytes are wider, and meant here.
+    let found = rig.gate_in("b", &rig.arena).unwrap().findings;
+    let wider = found.iter().filter(|found| found["severity"] == "wider").map(|found| {
+        let (code, place) = (found["code"].as_str().unwrap(), found["place"].as_str().unwrap());
+        format!("[[waiver]]\nfinding = {code:?}\nplace = {place:?}\nreason = \"it is meant\"\nexpires = 2026-12-31\n")
+    });
+    rig.waivers = Some(wider.collect());
+    let told: RefCell<BTreeSet<RoleName>> = RefCell::default();
+    let arena = Meanwhile(|_: &_, changed: &BTreeSet<RoleName>| {
+        told.borrow_mut().clone_from(changed);
+        Ok(RowVerdict::Held)
+    });
+    let record = rig.gate_in("b", &arena).unwrap();
+    assert_eq!(record.verdict, GateVerdict::Passed, "{record:?}");
+    told.into_inner().iter().map(ToString::to_string).collect()
+}
+
+/// Those go first: by what they may do, and by the text of their prompt.
 #[test]
 fn the_roles_that_a_branch_changed_are_named_to_the_attacks() {
-    let toml = |text: &str| (text.to_owned(), "guild.toml");
-    for (change, roles) in [
-        (("You do.".to_owned(), "prompts/a.md"), &[][..]),
-        (("You do well.".to_owned(), "prompts/b.md"), &["b"]),
-        (toml(&ROLES.replace(", \"search\"", "")), &["c"]),
-        (toml(&ROLES.replace("[roles.d]", "[roles.e]")), &["e"]),
-        (
-            (
-                "{\"name\": \"own\", \"description\": \"Adds.\", \"parameters\": {\"type\": \"object\"}}"
-                    .to_owned(),
-                "own.json",
-            ),
-            &["a"],
-        ),
-        ((format!("{MODULE}\0\x02\x01x"), "other.wasm"), &["d"]),
-    ] {
-        let mut rig = Rig::empty(tempfile::tempdir().unwrap());
-        four(&rig.path("start"));
-        rig.make().init(&rig.path("start"), &rig.terms()).unwrap();
-        four(&rig.at("branches/b/guild"));
-        fs::write(rig.at("branches/b/guild").join(change.1), change.0).unwrap();
-        // A new role and new bytes are wider, and meant here.
-        let refused = rig.gate_in("b", &rig.arena).unwrap().findings;
-        let wider = refused.iter().filter(|found| found["severity"] == "wider").map(|found| {
-            let (code, place) = (found["code"].as_str().unwrap(), found["place"].as_str().unwrap());
-            format!("[[waiver]]\nfinding = {code:?}\nplace = {place:?}\nreason = \"it is meant\"\nexpires = 2026-12-31\n")
-        });
-        rig.waivers = Some(wider.collect());
-        let told: RefCell<BTreeSet<RoleName>> = RefCell::default();
-        let arena = Meanwhile(|_: &_, changed: &BTreeSet<RoleName>| {
-            told.borrow_mut().clone_from(changed);
-            Ok(RowVerdict::Held)
-        });
-        let record = rig.gate_in("b", &arena).unwrap();
-        assert_eq!(record.verdict, GateVerdict::Passed, "{record:?}");
-        let told = told.into_inner();
-        assert_eq!(told.iter().map(RoleName::as_str).collect::<Vec<_>>(), roles, "{}", change.1);
-    }
+    let none: [&str; 0] = [];
+    assert_eq!(named("", &[], &[("prompts/a.md", "You do.")]), none);
+    assert_eq!(named("", &[], &[("prompts/b.md", "You do well.")]), ["b"]);
+    assert_eq!(named("", &[], &[("guild.toml", &ROLES.replace(", \"search\"", ""))]), ["c"]);
+    assert_eq!(named("", &[], &[("guild.toml", &ROLES.replace("[roles.b]", "[roles.e]"))]), ["e"]);
+}
+
+/// And by what a tool of the Guild's own that they list says, and by its bytes.
+#[cfg(feature = "wasm")]
+#[test]
+fn the_roles_whose_own_tool_a_branch_changed_are_named_to_the_attacks() {
+    // A program that does nothing; a section of no meaning behind it makes other bytes of it.
+    let module =
+        "\0asm\x01\0\0\0\x01\x04\x01\x60\0\0\x03\x02\x01\0\x07\x0a\x01\x06_start\0\0\x0a\x04\x01\x02\0\x0b";
+    let other = format!("{module}\0\x02\x01x");
+    let manifest = |name: &str, what: &str| {
+        let parameters = serde_json::json!({"type": "object"});
+        serde_json::json!({"name": name, "description": what, "parameters": parameters}).to_string()
+    };
+    let more = "[roles.d]\nprompt = \"prompts/a.md\"\ntools = [\"one\"]\n\
+        [roles.e]\nprompt = \"prompts/a.md\"\ntools = [\"two\"]\n\
+        [tools.one]\nmanifest = \"one.json\"\nmodule = \"one.wasm\"\n\
+        [tools.two]\nmanifest = \"two.json\"\nmodule = \"two.wasm\"\n";
+    let (one, two) = (manifest("one", "Counts."), manifest("two", "Counts."));
+    let files = [("one.json", &*one), ("two.json", &*two), ("one.wasm", module), ("two.wasm", module)];
+    assert_eq!(named(more, &files, &[("one.json", &manifest("one", "Adds."))]), ["d"]);
+    assert_eq!(named(more, &files, &[("two.wasm", &other)]), ["e"]);
 }

@@ -67,6 +67,7 @@ fn what_is_put_in_the_way_of_a_verdict_brings_no_older_one_back() {
         };
         let e = rig.gate_in("b", &Meanwhile(put)).unwrap_err();
         assert_eq!(e.blame(), Blame::Input, "{name}: {e}");
+        assert!(e.to_string().contains("broken: 1 attacks got what they wanted"), "{name}: {e}");
         fs::remove_dir(&way).unwrap();
         rig.not_promoted("b", Refusal::NotGated);
         fs::write(&file, &before).unwrap();

@@ -143,6 +143,12 @@ fn a_folder_that_others_may_write_in_is_not_taken() {
         is_input("make", Foundry::make(&rig.path("data")));
     }
     mode(0o755);
+    for name in ["baseline", "gated", "history"] {
+        fs::set_permissions(rig.at(name), fs::Permissions::from_mode(0o777)).unwrap();
+        is_input(name, Foundry::open(&rig.path("data")));
+        fs::set_permissions(rig.at(name), fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    fs::set_permissions(rig.at("branches"), fs::Permissions::from_mode(0o777)).unwrap();
     Foundry::open(&rig.path("data")).unwrap().unwrap();
     rig.make();
     assert_eq!(fs::metadata(rig.at("")).unwrap().permissions().mode() & 0o7777, 0o700);

@@ -120,7 +120,7 @@ pub async fn prove(
     told: &(dyn Fn(&str) + Sync),
 ) -> Result<Proof, RunError> {
     if tier == Tier::Wasm {
-        return prove_modules(host, corpus, folder, (told, &|_| {})).await;
+        return prove_modules(host, corpus, folder, told, &|_| {}).await;
     }
     prove_by(host, &small(tier), (corpus, controls), folder, &Directly, told).await
 }

@@ -25,7 +25,8 @@ pub async fn prove_modules(
     host: &Host,
     corpus: &Corpus,
     folder: &Path,
-    (told, now): (&(dyn Fn(&str) + Sync), &dyn Fn(&Shown)),
+    told: &(dyn Fn(&str) + Sync),
+    now: &dyn Fn(&Shown),
 ) -> Result<Proof, RunError> {
     let began = Instant::now();
     let outside = Outside::new(&folder.join("canary-wasm"))?;

@@ -170,9 +170,13 @@ pub(crate) struct Prove {
     /// Tiers to attack; each must be had [default: every one that works here; for rows gvisor and namespace]
     #[arg(long, value_name = "TIER")]
     pub(crate) tier: Vec<ProvenName>,
-    /// More attacks, in the format of our own.
+    /// More attacks, in the format of our own. Programs with `control = "host"` or `"namespace"` also run on this
+    /// machine, as you (where you are root, as a user without rights): only for files that you would run yourself.
     #[arg(long, value_name = "FILE")]
     pub(crate) attacks: Vec<PathBuf>,
+    /// Accept `control = "root"` in these files: such a program runs on this machine with all rights that you have.
+    #[arg(long, requires = "attacks")]
+    pub(crate) attacks_as_root: bool,
     /// Play the rows of this file instead: JSON Lines, in the form of `docs/guide/prove.md`. The lines of a row's
     /// `setup` run on this machine, as you, in a scratch folder: only for files that you would run yourself.
     #[arg(long, value_name = "FILE", conflicts_with = "attacks")]

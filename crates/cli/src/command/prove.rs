@@ -195,7 +195,17 @@ fn corpus(args: &Prove) -> anyhow::Result<(Corpus, Option<Selection>)> {
     for file in &args.attacks {
         let name = file.display().to_string();
         let text = std::fs::read_to_string(file).map_err(|e| usage(format!("cannot read {name}: {e}")))?;
+        let before = corpus.attacks().len();
         corpus.add(&name, &text).map_err(|e| usage(e.to_string()))?;
+        // Whatever user proves, a file from elsewhere gets no rights of theirs without their word.
+        let as_root = corpus.attacks()[before..].iter().find(|a| a.control == Some(runs::Control::Root));
+        if let Some(attack) = as_root.filter(|_| !args.attacks_as_root) {
+            return Err(usage(format!(
+                "{name}: `{}` wants to run on this machine with all your rights (`control = \"root\"`); read it, and \
+                 say `--attacks-as-root` if it may",
+                render::shown(&attack.id)
+            )));
+        }
         added.push(name);
     }
     let of = corpus.attacks().len();

@@ -59,7 +59,7 @@ use self::show::Shown;
 use self::verdict::{Judged, Miss, Trouble, Verdict};
 use self::world::World;
 use crate::args::Prove;
-use crate::command::prove::tier;
+use crate::command::prove::{Kept, tier};
 use crate::exit::{Ended, Exit, usage};
 use crate::scratch::{Folder, passable};
 use crate::signal;
@@ -70,6 +70,7 @@ const TIERS: [Tier; 2] = [Tier::Gvisor, Tier::Namespace];
 /// Plays the rows of a file, and says of each whether it held.
 pub(crate) fn prove(args: &Prove, file: &Path) -> anyhow::Result<ExitCode> {
     let rows = chosen(args, read::rows(file)?)?;
+    let kept = args.out.as_deref().map(Kept::open).transpose()?;
     let folder = Folder::make(args.data.as_deref())?;
     let cancel = signal::cancel()?;
     process::adopt()?;
@@ -93,7 +94,7 @@ pub(crate) fn prove(args: &Prove, file: &Path) -> anyhow::Result<ExitCode> {
             shown.left_behind();
         }
     }
-    shown.end(args, file, &wanted)
+    shown.end(kept, file, &wanted)
 }
 
 /// The rows that were asked for.

@@ -8,7 +8,7 @@ use policy::Tier;
 use serde_json::{Value, json};
 
 use super::verdict::{Judged, Miss, Verdict};
-use crate::args::Prove;
+use crate::command::prove::Kept;
 use crate::exit::Exit;
 use crate::render::{self, one_line, shown};
 
@@ -62,7 +62,7 @@ impl Shown {
     }
 
     /// The sum of it, and the exit code.
-    pub(super) fn end(&self, args: &Prove, file: &Path, wanted: &[Tier]) -> anyhow::Result<ExitCode> {
+    pub(super) fn end(&self, kept: Option<Kept>, file: &Path, wanted: &[Tier]) -> anyhow::Result<ExitCode> {
         let [held, failed, not_here, unasked] =
             [Verdict::Held, Verdict::Failed, Verdict::NotApplicable, Verdict::CouldNotBeAsked]
                 .map(|v| self.many(v));
@@ -77,15 +77,15 @@ impl Shown {
             "rows": self.rows,
             "absent": absent,
         });
-        if let Some(out) = &args.out {
-            std::fs::write(out, serde_json::to_string_pretty(&whole)? + "\n")?;
-        }
         if self.json {
             render::json(&whole)?;
         } else {
             render::line(&format!(
                 "{held} held, {failed} failed, {not_here} not applicable, {unasked} could not be asked"
             ));
+        }
+        if let Some(kept) = kept {
+            kept.write(&whole)?;
         }
         let asked_in_vain = !wanted.is_empty() && !self.absent.is_empty();
         let exit = match holds {

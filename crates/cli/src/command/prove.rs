@@ -1,7 +1,10 @@
 //! `oubliette prove`: what holds on this machine, by attacking it.
 
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use policy::{Deployment, Grant, Surroundings, Tier};
 use runs::{About, Controls, Corpus, Proof, RunError, SandboxError, Verdict};
 
@@ -21,6 +24,8 @@ pub(crate) fn prove(args: &Prove, forked: super::Forked) -> anyhow::Result<ExitC
         drop(forked);
         return cases::prove(args, file);
     }
+    // What minutes of work are to be written to is opened before them.
+    let kept = args.out.as_deref().map(Kept::open).transpose()?;
     let host = super::host(forked, false)?;
     let about = About::here();
     let (corpus, selection) = corpus(args)?;
@@ -30,7 +35,7 @@ pub(crate) fn prove(args: &Prove, forked: super::Forked) -> anyhow::Result<ExitC
     let all = [Tier::Microvm, Tier::Gvisor, Tier::Namespace, Tier::Confined, Tier::Wasm];
     let tiers = if wanted.is_empty() { &all[..] } else { &wanted };
     let mut proofs = Vec::new();
-    let mut absent = Vec::new();
+    let (mut absent, mut failed) = (Vec::new(), Vec::new());
     let controls = Controls::new(&folder.0);
     let told = |_: &str| {};
     for tier in tiers {
@@ -47,6 +52,7 @@ pub(crate) fn prove(args: &Prove, forked: super::Forked) -> anyhow::Result<ExitC
                 }
                 proofs.push(proof);
             }
+            // Nothing was attacked there.
             Err(RunError::Sandbox(SandboxError::Refused { reason, remedy })) => {
                 if !args.json {
                     render::line(&format!("tier {tier}: {}", render::shown(&reason)));
@@ -54,14 +60,28 @@ pub(crate) fn prove(args: &Prove, forked: super::Forked) -> anyhow::Result<ExitC
                 }
                 absent.push(serde_json::json!({ "tier": tier, "reason": reason, "remedy": remedy }));
             }
-            Err(e) => return Err(e.into()),
+            Err(e @ (RunError::Cancelled | RunError::Module { .. } | RunError::Import { .. })) => {
+                return Err(e.into());
+            }
+            // The machine failed there, which says nothing of the others.
+            Err(e) => {
+                let e = anyhow::Error::from(e);
+                if !args.json {
+                    render::line(&format!("tier {tier}: {}", render::shown(&format!("{e:#}"))));
+                }
+                failed.push(serde_json::json!({ "tier": tier, "reason": format!("{e:#}") }));
+            }
         }
     }
     let holds_on: Vec<Tier> = proofs.iter().filter(|p| p.holds()).map(|p| p.tier).collect();
     let tried: Vec<Tier> = proofs.iter().map(|p| p.tier).collect();
     // Whoever picks attacks or tiers has picked where they mean something.
     let picked = !wanted.is_empty() || !args.only.is_empty();
-    let verdict = Whole::of((&tried, &holds_on), !wanted.is_empty() && !absent.is_empty(), picked);
+    let verdict = if failed.is_empty() {
+        Whole::of((&tried, &holds_on), !wanted.is_empty() && !absent.is_empty(), picked)
+    } else {
+        Whole::Fails
+    };
     let whole = serde_json::json!({
         "format": FORMAT,
         "version": env!("CARGO_PKG_VERSION"),
@@ -72,19 +92,18 @@ pub(crate) fn prove(args: &Prove, forked: super::Forked) -> anyhow::Result<ExitC
         "holds_on": holds_on,
         "proofs": proofs,
         "absent": absent,
+        "failed": failed,
     });
-    if let Some(file) = &args.out {
-        let mut text = serde_json::to_string_pretty(&whole)?;
-        text.push('\n');
-        std::fs::write(file, text)?;
-    }
     if args.json {
         render::json(&whole)?;
     } else {
         if let Some(selection) = &selection {
             render::line(&selection.told());
         }
-        sum_up((&tried, &holds_on), &absent, verdict);
+        sum_up((&tried, &holds_on), [&absent[..], &failed[..]], verdict);
+    }
+    if let Some(kept) = kept {
+        kept.write(&whole)?;
     }
     Ok(match verdict {
         Whole::Holds => Exit::Done,
@@ -92,6 +111,30 @@ pub(crate) fn prove(args: &Prove, forked: super::Forked) -> anyhow::Result<ExitC
         Whole::Absent | Whole::BelowFloor => Exit::Refused,
     }
     .into())
+}
+
+/// The file that the outcome goes to.
+pub(crate) struct Kept(PathBuf, std::fs::File);
+
+impl Kept {
+    /// What is there stays as it is until there is an outcome.
+    pub(crate) fn open(path: &Path) -> anyhow::Result<Kept> {
+        let file = std::fs::File::options().write(true).create(true).truncate(false).open(path);
+        Ok(Kept(path.to_owned(), file.map_err(|e| usage(format!("cannot write {}: {e}", path.display())))?))
+    }
+
+    pub(crate) fn write(mut self, whole: &serde_json::Value) -> anyhow::Result<()> {
+        let mut text = serde_json::to_string_pretty(whole)?;
+        text.push('\n');
+        let mut write = || {
+            // A pipe or a device has no length.
+            if self.1.metadata()?.is_file() {
+                self.1.set_len(0)?;
+            }
+            self.1.write_all(text.as_bytes())
+        };
+        write().with_context(|| format!("cannot write {}", self.0.display()))
+    }
 }
 
 /// What was chosen of all that could be tried, or added to it: then the outcome is one of that alone.
@@ -160,16 +203,22 @@ fn serves(tier: Tier) -> bool {
 }
 
 /// Which tiers all of this is about, and which it says nothing of.
-fn sum_up((tried, holds_on): (&[Tier], &[Tier]), absent: &[serde_json::Value], verdict: Whole) {
+fn sum_up(
+    (tried, holds_on): (&[Tier], &[Tier]),
+    [absent, failed]: [&[serde_json::Value]; 2],
+    verdict: Whole,
+) {
     let list = |names: Vec<&str>| if names.is_empty() { "none".to_owned() } else { names.join(", ") };
     render::line(&format!("holds on: {}", list(holds_on.iter().map(|t| t.as_str()).collect())));
     let fails: Vec<&str> = tried.iter().filter(|t| !holds_on.contains(t)).map(|t| t.as_str()).collect();
     if !fails.is_empty() {
         render::line(&format!("does not hold on: {}", list(fails)));
     }
-    if !absent.is_empty() {
-        let names = absent.iter().filter_map(|a| a["tier"].as_str()).collect();
-        render::line(&format!("not tried: {}", list(names)));
+    for (what, tiers) in [("not tried", absent), ("could not be tried", failed)] {
+        if !tiers.is_empty() {
+            let names = tiers.iter().filter_map(|a| a["tier"].as_str()).collect();
+            render::line(&format!("{what}: {}", list(names)));
+        }
     }
     if verdict == Whole::BelowFloor {
         render::line(&format!(

@@ -400,3 +400,73 @@ fn a_tier_that_cannot_be_had_is_told_with_its_remedy_and_a_code_of_its_own() {
     );
     assert_eq!(prove(folder.path(), &["--only", "no-such-attack"]).status.code(), Some(2));
 }
+
+/// On the host, before its attack is made: waits for that to run, and ends the executor's helper, so that no sandbox lives
+/// on and none can be started.
+const ENDS_THE_FORKER: &str = r#"
+if FACTS["where"] == "host":
+    above = os.getppid()
+    if os.fork() == 0:
+        os.setsid(); os.dup2(os.open("/dev/null", os.O_WRONLY), 1)
+        inside = lambda: [p for p in os.listdir("/proc") if p.isdigit() and runs(p)]
+        def runs(p):
+            try: return b'"where":"namespace"' in open("/proc/%s/cmdline" % p, "rb").read()
+            except OSError: return False
+        while not inside(): time.sleep(0.01)
+        for thread in os.listdir("/proc/%d/task" % above):
+            for kid in open("/proc/%d/task/%s/children" % (above, thread)).read().split():
+                if int(kid) != os.getpid(): os.kill(int(kid), signal.SIGKILL)
+        os._exit(0)
+    say("broken", "x"); os._exit(0)
+control("here", lambda: 0)
+say("held", "x")
+time.sleep(60)
+"#;
+
+/// What a tier let stays told when no sandbox can be had any more, in the middle of it: it was tried, and does not hold.
+#[test]
+fn what_broke_is_kept_when_no_further_sandbox_can_be_had() {
+    let folder = folder();
+    let file = folder.path().join("mine.toml");
+    let row = |id: &str, more: &str, program: &str| {
+        format!(
+            "[[attack]]\nid = 'mine-{id}'\ninvariant = 'x'\nabout = 'x'\nlayers = {{ namespace = 'none' }}\n{more}\n\
+             program = '''\n{program}\n'''\n"
+        )
+    };
+    let root = rustix::process::geteuid().is_root();
+    let ends = if root { "control = 'root'" } else { "control = 'host'" };
+    let text = [
+        row("breaks", "control = 'none: x'", "say('broken', 'x')"),
+        row("ends", &format!("{ends}\nafter = ['control(\"x\", lambda: 0)']"), ENDS_THE_FORKER),
+        row("later", "control = 'none: x'", "say('held', 'x')"),
+    ]
+    .concat();
+    std::fs::write(&file, text).unwrap();
+    let mut args =
+        vec!["--tier", "namespace", "--only", "mine-", "--json", "--attacks", file.to_str().unwrap()];
+    args.extend(root.then_some("--attacks-as-root"));
+    let out = prove(folder.path(), &args);
+    let (whole, rows) = rows(&out);
+    let verdict = |id: &str| rows.iter().find(|r| r["id"] == id).unwrap_or_else(|| panic!("{whole}"));
+    assert_eq!(verdict("mine-breaks")["verdict"], "broken");
+    assert_eq!(verdict("mine-ends")["verdict"], "broken", "{}", verdict("mine-ends"));
+    assert!(verdict("mine-ends")["detail"].as_str().unwrap().contains("the next call could not be made"));
+    assert_eq!(verdict("mine-later")["verdict"], "error", "{}", verdict("mine-later"));
+    assert_eq!((out.status.code(), &whole["holds"]), (Some(1), &Value::Bool(false)));
+    assert_eq!((&whole["absent"], &whole["failed"]), (&serde_json::json!([]), &serde_json::json!([])));
+}
+
+/// Before minutes of work, and with nothing of what stood there lost.
+#[test]
+fn a_file_that_cannot_be_written_is_told_before_anything_is_attacked() {
+    let folder = folder();
+    let out = prove(folder.path(), &["--tier", "confined", "--json", "--out", "/nonexistent/proof.json"]);
+    assert_eq!((out.status.code(), out.stdout.len()), (Some(2), 0), "{out:?}");
+    assert!(String::from_utf8_lossy(&out.stderr).contains("/nonexistent/proof.json"), "{out:?}");
+    let kept = folder.path().join("proof.json");
+    std::fs::write(&kept, "of another day").unwrap();
+    let args = ["--tier", "confined", "--only", "no-such-attack", "--out", kept.to_str().unwrap()];
+    assert_eq!(prove(folder.path(), &args).status.code(), Some(2));
+    assert_eq!(std::fs::read_to_string(&kept).unwrap(), "of another day");
+}

@@ -111,7 +111,7 @@ impl Proof {
 /// Runs all attacks of a corpus on a tier, with controls that other tiers may have asked for already. `folder` is an empty folder for the runs and the canary.
 ///
 /// # Errors
-/// [`RunError`] when the tier cannot be had, or the runs' own files fail.
+/// [`RunError`] when the tier cannot be had, before the first attack: whatever fails later is a row.
 pub async fn prove(
     host: &Host,
     tier: Tier,
@@ -129,7 +129,7 @@ pub async fn prove(
 /// names its tier, which is not `wasm`.
 ///
 /// # Errors
-/// [`RunError`] when the tier cannot be had, or the runs' own files fail.
+/// [`RunError`] when the tier cannot be had, before the first attack: whatever fails later is a row.
 pub async fn prove_by(
     host: &Host,
     grant: &Grant,
@@ -159,24 +159,41 @@ pub async fn prove_by(
     let mut two = Two::open(host, grant, &store, &outside).await?;
     let report = two.run.report();
     let mut attacks = Vec::new();
+    // Once no sandbox can be had any more, nothing further can be shown.
+    let mut over: Option<String> = None;
     for attack in corpus.attacks().iter().filter(|a| a.module.is_none()) {
         told(&attack.id);
         let begun = Instant::now();
-        let (mut shown, quiet) = one((tier, attack), &two, (corpus, controls), (&outside, player)).await?;
+        if let Some(why) = over.as_ref().filter(|_| attack.layers.contains_key(tier.as_str())) {
+            let untried = untried(tier, attack, why);
+            player.shown(&untried);
+            attacks.push(untried);
+            continue;
+        }
+        let tried = one((tier, attack), &two, (corpus, controls), (&outside, player)).await;
+        let (mut shown, quiet) = match tried {
+            Err(RunError::Cancelled) => return Err(RunError::Cancelled),
+            Err(e) => (untried(tier, attack, &e.told()), false),
+            Ok(tried) => tried,
+        };
+        // One that came to its end in peace has shown that its sandbox lives: to ask again would cost as much on an
+        // emulated machine.
+        if !quiet && let Err(e) = two.renew().await {
+            over = Some(format!("not tried: after `{}` no sandbox could be had: {}", attack.id, e.told()));
+            shown.spoil(format!("after it no sandbox could be had: {}", e.told()));
+        }
         shown.duration_ms = millis(begun);
         player.shown(&shown);
         attacks.push(shown);
-        // One that came to its end in peace has shown that its sandbox lives: to ask again would cost as much on an
-        // emulated machine.
-        if !quiet {
-            two.renew().await?;
-        }
     }
     let had_a_way = two.neighbour.has_way_out();
-    let (ids, way) = two.finish().await?;
+    let (ids, way, trouble) = two.finish().await;
     let mut afterwards = afterwards(host, tier, &store, &ids, outside.content());
     if had_a_way {
         afterwards.push(told_before(&store, &ids, way.dialled()));
+    }
+    if !trouble.is_empty() {
+        afterwards.push(looked_at("the-runs-were-ended", Verdict::Error, trouble.join("; ")));
     }
     Ok(Proof { tier, report, attacks, afterwards, duration_ms: millis(began) })
 }
@@ -185,11 +202,32 @@ fn millis(began: Instant) -> u64 {
     u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX)
 }
 
-/// That nothing could be brought out of a sandbox that an attack has ended is no fault of the proof.
-fn ended(finished: Result<RunResult, RunError>) -> Result<(), RunError> {
+/// That nothing could be brought out of a sandbox that an attack has ended is no fault of the proof; that the run's own
+/// files failed is one.
+fn not_ended(finished: Result<RunResult, RunError>) -> Option<String> {
     match finished {
-        Ok(_) | Err(RunError::Sandbox(_)) => Ok(()),
-        Err(e) => Err(e),
+        Ok(_) | Err(RunError::Sandbox(_)) => None,
+        Err(e) => Some(e.told()),
+    }
+}
+
+/// An attack that could not be made.
+fn untried(tier: Tier, attack: &Attack, why: &str) -> Shown {
+    let layer = attack.layers.get(tier.as_str()).map_or("", String::as_str);
+    shown_of(attack, layer, Verdict::Error, 0, why.to_owned())
+}
+
+impl Shown {
+    /// It proves nothing any more; that it got what it wanted stays true.
+    fn spoil(&mut self, why: String) {
+        if self.verdict != Verdict::Broken {
+            self.verdict = Verdict::Error;
+        }
+        self.detail = [std::mem::take(&mut self.detail), why]
+            .into_iter()
+            .filter(|s| !s.is_empty())
+            .collect::<Vec<_>>()
+            .join("; ");
     }
 }
 
@@ -283,9 +321,13 @@ async fn one(
     };
     outside.forget();
     if let Some(plant) = &attack.plant {
-        let said = match execute(&two.neighbour, plant, &facts(), (attack, false), &Directly).await? {
+        let planted = execute(&two.neighbour, plant, &facts(), (attack, false), &Directly).await;
+        let said = match planted.unwrap_or_else(|e| Err(e.told())) {
             Ok(said) => said,
-            Err(why) => return Ok((shown(layer, Verdict::Error, 0, why), true)),
+            Err(why) => {
+                let why = format!("nothing could be planted: {why}");
+                return Ok((shown(layer, Verdict::Error, 0, why), false));
+            }
         };
         if said.controls == 0 || !said.failed.is_empty() {
             let detail = format!("nothing could be planted: {}", said.failed.join("; "));
@@ -297,18 +339,21 @@ async fn one(
     let facts = facts();
     let said = if attack.terminal {
         // No role can ask for one.
-        execute(run, &attack.program, &facts, (attack, true), &Directly).await?
+        execute(run, &attack.program, &facts, (attack, true), &Directly).await
     } else {
-        execute(run, &attack.program, &facts, (attack, false), player).await?
+        execute(run, &attack.program, &facts, (attack, false), player).await
     };
-    let said = match said {
-        Ok(said) => said,
-        Err(why) => return Ok((shown("policy", Verdict::Held, 1, why), true)),
+    let (said, after) = match said {
+        Ok(Ok(said)) => (said, &attack.after[..]),
+        Ok(Err(why)) => return Ok((shown("policy", Verdict::Held, 1, why), true)),
+        Err(RunError::Cancelled) => return Err(RunError::Cancelled),
+        // It may have got something all the same: what is seen outside is looked at.
+        Err(e) => (Said { trouble: e.told(), ..Said::default() }, &[][..]),
     };
     let mut broken = said.broken.clone();
     broken.extend(two.seen(outside).await);
-    for next in &attack.after {
-        broken.extend(trouble_after(run, next, &facts, attack).await?);
+    for next in after {
+        broken.extend(trouble_after(run, next, &facts, attack).await);
     }
     let refused = said.held.len();
     let quiet = said.ended && said.struck.is_none() && attack.struck_by.is_empty();
@@ -340,24 +385,21 @@ async fn one(
 }
 
 /// What is wrong with a call behind an attack, in the same sandbox: it must go on as if nothing had been.
-async fn trouble_after(
-    run: &Run,
-    next: &str,
-    facts: &Value,
-    attack: &Attack,
-) -> Result<Option<String>, RunError> {
-    let said = match execute(run, next, facts, (attack, false), &Directly).await? {
-        Ok(said) => said,
-        Err(why) => return Ok(Some(why)),
+async fn trouble_after(run: &Run, next: &str, facts: &Value, attack: &Attack) -> Option<String> {
+    let said = match execute(run, next, facts, (attack, false), &Directly).await {
+        Ok(Ok(said)) => said,
+        Ok(Err(why)) => return Some(why),
+        // The sandbox that was to go on is gone.
+        Err(e) => return Some(format!("the next call could not be made: {}", e.told())),
     };
     let well = said.ended && said.struck.is_none() && said.controls > 0;
-    Ok(if !said.failed.is_empty() {
+    if !said.failed.is_empty() {
         Some(format!("the next call found it broken: {}", said.failed.join("; ")))
     } else if !well {
         Some(format!("the next call did not end well: {}", said.trouble))
     } else {
         None
-    })
+    }
 }
 
 /// What a program printed, or why it was not started.
@@ -500,6 +542,21 @@ pub fn afterwards(host: &Host, tier: Tier, store: &Path, ids: &[String], secret:
         shown("no-secret-came-out", "nothing_outside", "collect", came_out(store, secret)),
         shown("the-record-is-whole", "record_is_true", "executor", records),
     ]
+}
+
+/// A look at the runs when they are over, about what the executor itself has to do.
+fn looked_at(id: &str, verdict: Verdict, detail: String) -> Shown {
+    Shown {
+        id: id.to_owned(),
+        invariant: "record_is_true".to_owned(),
+        layer: "executor".to_owned(),
+        verdict,
+        control: String::new(),
+        unshown: Vec::new(),
+        refused: 0,
+        detail,
+        duration_ms: 0,
+    }
 }
 
 /// That whatever was connected to had been let, and written down.

@@ -14,7 +14,7 @@ use super::corpus::MODULES;
 use super::corpus::{Attack, Corpus};
 use super::outside::Outside;
 use super::way;
-use super::{Proof, Said, Shown, Verdict, afterwards, ended, millis, shown_of, small};
+use super::{Proof, Said, Shown, Verdict, afterwards, millis, not_ended, shown_of, small, untried};
 use crate::{Code, ModuleUse, Run, RunError};
 
 /// As [`super::prove`], for the tier `wasm`; `now` is told what came of each attack as soon as that is known.
@@ -35,13 +35,23 @@ pub async fn prove_modules(
     grant.limits.cpu = std::time::Duration::from_secs(2);
     let network = way::destinations(outside.port())?;
     let granted = Grant { network, ..grant.clone() };
-    let mut place = Place { host, grant, granted, folder, ids: Vec::new(), report: None };
+    let mut place = Place { host, grant, granted, folder, ids: Vec::new(), report: None, over: None };
     let mut attacks = Vec::new();
     for attack in corpus.attacks() {
         told(&attack.id);
         let begun = Instant::now();
         let mut shown = match &attack.module {
-            Some(body) => place.one(attack, body, &outside).await?,
+            // Once no sandbox can be had any more, nothing further can be shown.
+            Some(_) if place.over.is_some() => {
+                untried(Tier::Wasm, attack, place.over.as_deref().unwrap_or_default())
+            }
+            Some(body) => match place.one(attack, body, &outside).await {
+                Ok(shown) => shown,
+                // Before the first of them nothing has been tried.
+                Err(e) if place.report.is_none() => return Err(e),
+                Err(RunError::Cancelled) => return Err(RunError::Cancelled),
+                Err(e) => untried(Tier::Wasm, attack, &e.told()),
+            },
             None => {
                 let why = "it starts a program, and none can be started here".to_owned();
                 shown_of(attack, "", Verdict::NotHere, 0, why)
@@ -74,6 +84,8 @@ struct Place<'a> {
     folder: &'a Path,
     ids: Vec<String>,
     report: Option<Report>,
+    /// Why no sandbox can be had any more.
+    over: Option<String>,
 }
 
 impl Place<'_> {
@@ -92,7 +104,16 @@ impl Place<'_> {
         let code = Code::Host(file.clone());
         let run = self.open(&code, attack.granted).await;
         std::fs::remove_file(&file).map_err(RunError::io("remove", &file))?;
-        let run = run?;
+        let run = match run {
+            Ok(run) => run,
+            Err(e) => {
+                if !matches!(e, RunError::Module { .. }) {
+                    self.over =
+                        Some(format!("not tried: at `{}` no sandbox could be had: {}", attack.id, e.told()));
+                }
+                return Err(e);
+            }
+        };
         self.ids.push(run.id().to_owned());
         self.report.get_or_insert_with(|| run.report());
         let canary = outside.facts()["canary"].as_str().unwrap_or_default().to_owned();
@@ -104,15 +125,23 @@ impl Place<'_> {
         };
         let (_keep, cancel) = Cancel::new();
         let done = run.run_module(call, &cancel).await;
-        ended(run.finish(StopReason::Finished, "", 0).await)?;
-        let done = done?;
+        let trouble = not_ended(run.finish(StopReason::Finished, "", 0).await);
+        let done = match done {
+            Ok(done) => done,
+            Err(e) => {
+                let seen = outside.seen();
+                let verdict = if seen.is_empty() { Verdict::Error } else { Verdict::Broken };
+                let detail = [seen, vec![e.told()]].concat().join("; ");
+                return Ok(shown_of(attack, layer, verdict, 0, detail));
+            }
+        };
         let said = Said::of(&done.stdout);
         let by = done.outcome.stopped_by;
         let own_end = done.outcome.ended == Ended::Exit(0) && by == StoppedBy::Exit;
         let struck = attack.struck_by.contains(&by);
         let broken = [said.broken.clone(), outside.seen()].concat();
         let refused = said.held.len();
-        Ok(if !broken.is_empty() {
+        let mut shown = if !broken.is_empty() {
             shown_of(attack, layer, Verdict::Broken, refused, broken.join("; "))
         } else if !said.failed.is_empty() || said.controls == 0 {
             shown_of(attack, layer, Verdict::Error, refused, "its control failed".to_owned())
@@ -128,7 +157,11 @@ impl Place<'_> {
         } else {
             let detail = if struck { format!("ended: {by}") } else { String::new() };
             shown_of(attack, layer, Verdict::Held, refused, detail)
-        })
+        };
+        if let Some(why) = trouble {
+            shown.spoil(format!("its run was not ended: {why}"));
+        }
+        Ok(shown)
     }
 
     async fn open(&self, code: &Code, granted: bool) -> Result<Run, RunError> {

@@ -8,7 +8,7 @@ use sandbox::{Cancel, Ended, Host};
 
 use super::outside::{self, Outside};
 use super::way::{self, Way};
-use super::{ended, open};
+use super::{not_ended, open};
 use crate::{ProgramCall, Run, RunError};
 
 pub(super) struct Two<'a> {
@@ -20,6 +20,8 @@ pub(super) struct Two<'a> {
     pub(super) run: Run,
     pub(super) neighbour: Run,
     ids: Vec<String>,
+    /// Why runs could not be ended as they should.
+    trouble: Vec<String>,
 }
 
 impl<'a> Two<'a> {
@@ -36,7 +38,16 @@ impl<'a> Two<'a> {
         let mut neighbour = open(host, &granted, store, None).await?;
         way.open(&mut neighbour)?;
         let ids = vec![run.id().to_owned(), neighbour.id().to_owned()];
-        Ok(Two { host, store, grants: [grant.clone(), granted], way, run, neighbour, ids })
+        Ok(Two {
+            host,
+            store,
+            grants: [grant.clone(), granted],
+            way,
+            run,
+            neighbour,
+            ids,
+            trouble: Vec::new(),
+        })
     }
 
     /// Replaces what does not live any more: some attacks end the sandbox they are in, which is no way out of it.
@@ -44,29 +55,28 @@ impl<'a> Two<'a> {
         if !alive(&self.run).await {
             let next = open(self.host, &self.grants[0], self.store, None).await?;
             self.ids.push(next.id().to_owned());
-            ended(std::mem::replace(&mut self.run, next).finish(StopReason::SandboxError, "", 0).await)?;
+            let lost = std::mem::replace(&mut self.run, next);
+            self.trouble.extend(not_ended(lost.finish(StopReason::SandboxError, "", 0).await));
         }
         if !alive(&self.neighbour).await {
             let mut next = open(self.host, &self.grants[1], self.store, None).await?;
             self.way.open(&mut next)?;
             self.ids.push(next.id().to_owned());
-            ended(
-                std::mem::replace(&mut self.neighbour, next).finish(StopReason::SandboxError, "", 0).await,
-            )?;
+            let lost = std::mem::replace(&mut self.neighbour, next);
+            self.trouble.extend(not_ended(lost.finish(StopReason::SandboxError, "", 0).await));
         }
         Ok(())
     }
 
-    /// Ends both; what is left is their names, and the way that nobody comes to any more.
-    pub(super) async fn finish(self) -> Result<(Vec<String>, Way), RunError> {
-        let Two { run, neighbour, ids, way, .. } = self;
+    /// Ends both; what is left is their names, the way that nobody comes to any more, and why one could not be ended.
+    pub(super) async fn finish(self) -> (Vec<String>, Way, Vec<String>) {
+        let Two { run, neighbour, ids, way, mut trouble, .. } = self;
         let (one, other) = tokio::join!(
             run.finish(StopReason::Finished, "", 0),
             neighbour.finish(StopReason::Finished, "", 0)
         );
-        ended(one)?;
-        ended(other)?;
-        Ok((ids, way))
+        trouble.extend([one, other].into_iter().filter_map(not_ended));
+        (ids, way, trouble)
     }
 
     /// What was left outside by whatever way.

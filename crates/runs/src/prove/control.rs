@@ -333,6 +333,25 @@ mod tests {
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 
+    /// A bound of somebody else's that comes far beyond the promised one is not what the row is about.
+    #[test]
+    fn a_bomb_that_something_else_stops_later_has_broken_its_bound() {
+        let corpus = Corpus::shipped().unwrap();
+        let bomb = corpus.attacks().iter().find(|a| a.id == "memory-bomb").unwrap();
+        for (mib, word) in [(600, "broken"), (200, "held")] {
+            let facts = json!({ "where": "namespace" }).to_string();
+            let out = User(None)
+                .command("/usr/bin/prlimit")
+                .arg(format!("--as={}", mib << 20))
+                .args(["/usr/bin/python3", "-I", "-S", "-c", &corpus::program(&bomb.program), &facts])
+                .output()
+                .unwrap();
+            let said = Said::of(&String::from_utf8_lossy(&out.stdout));
+            let told = if word == "broken" { &said.broken } else { &said.held };
+            assert!(told.len() == 1 && told[0].starts_with("memory_"), "{mib} MiB: {said:?}");
+        }
+    }
+
     #[test]
     fn in_namespaces_of_its_own_it_is_root_of_these_alone() {
         let folder = folder();

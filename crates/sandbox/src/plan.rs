@@ -58,13 +58,15 @@ pub enum SandboxError {
         /// What to install or to set.
         remedy: String,
     },
-    /// It could not be started.
-    #[error("the {tier} sandbox could not be started: {doing}")]
+    /// It could not be started: nothing is missing here, the machine failed. No guest code ran.
+    #[error("{doing}\n  remedy: {remedy}")]
     Start {
         /// The tier.
         tier: Tier,
         /// At which step, and the system's word for it.
         doing: String,
+        /// What may help.
+        remedy: String,
     },
     /// It went away.
     #[error("the sandbox was lost: {doing}")]
@@ -120,7 +122,8 @@ impl Plan {
     /// `auto` the strongest that works is taken; nothing below the floor is ever tried.
     ///
     /// # Errors
-    /// [`SandboxError::Refused`] with the remedy; [`SandboxError::Start`] when a tier asked for by name fails.
+    /// [`SandboxError::Refused`] with the remedy, where a tier lacks something; [`SandboxError::Start`] where it does not,
+    /// and the machine failed (no room, no memory, no answer in time), which another time it may not.
     pub async fn ready(self, host: &Host) -> Result<Ready, SandboxError> {
         let candidates = match self.tier.fixed() {
             Some(tier) => vec![tier],
@@ -141,7 +144,7 @@ impl Plan {
                 Err(problem) => problems.push((tier, problem)),
             }
         }
-        Err(refusal(self.tier, self.floor, &problems, below))
+        Err(in_vain(refusal(self.tier, self.floor, &problems, below), &problems))
     }
 
     /// Without a view of its own a guest sees this name, and no link may stand in it.
@@ -319,6 +322,16 @@ fn refusal(
                 },
             }
         }
+    }
+}
+
+/// A refusal says that something is missing here; where a tier lacked nothing, the machine failed.
+fn in_vain(refusal: SandboxError, problems: &[(Tier, Problem)]) -> SandboxError {
+    match (refusal, problems.iter().find(|(_, problem)| problem.is_of_the_moment())) {
+        (SandboxError::Refused { reason, remedy }, Some((tier, _))) => {
+            SandboxError::Start { tier: *tier, doing: reason, remedy }
+        }
+        (refusal, _) => refusal,
     }
 }
 

@@ -54,6 +54,15 @@ impl Problem {
         matches!(self, Problem::Start(doing) if remedy::is_about_namespaces(doing))
     }
 
+    /// Whether nothing is missing here, and the machine itself failed: it had no room or no time.
+    pub(crate) fn is_of_the_moment(&self) -> bool {
+        match self {
+            Problem::Silent => true,
+            Problem::Start(doing) | Problem::Machine(doing) => remedy::is_of_the_moment(doing),
+            _ => false,
+        }
+    }
+
     pub(crate) fn remedy(&self, tier: Tier) -> String {
         match (self, tier) {
             (Problem::NoRunsc, _) => "install gVisor: on Debian 12 `scripts/install-runsc` of this project \

@@ -28,6 +28,16 @@ pub(crate) fn is_about_namespaces(doing: &str) -> bool {
         .any(|step| doing.contains(step))
 }
 
+/// Whether a step failed for want of room, and not of something that a tier stands on. A bound that the executor was
+/// started with is no such thing, and the kernel says that there is no room for namespaces where their number is bounded.
+pub(crate) fn is_of_the_moment(doing: &str) -> bool {
+    let room = [libc::EIO, libc::EAGAIN, libc::ENOMEM, libc::ENFILE, libc::ENOSPC, libc::EDQUOT];
+    let of_namespaces = is_about_namespaces(doing) || doing.contains("open workspace and program");
+    let bounded = doing.contains("limit of ") || (of_namespaces && doing.contains("os error 28)"));
+    let failed = room.iter().any(|code| doing.contains(&format!("os error {code})")));
+    !bounded && (failed || doing.contains("the forker is gone"))
+}
+
 /// For a step that failed: by its name where the name says what is missing, else by the system's own word.
 pub(crate) fn of_step(doing: &str) -> String {
     step(doing, &kernel)
@@ -40,7 +50,9 @@ fn step(doing: &str, read: Read<'_>) -> String {
         return ORDINARY.to_owned();
     }
     // A copy of mounts counts as a mount namespace.
-    if is_about_namespaces(doing) || (has("open workspace and program") && has("os error 28)")) {
+    if (is_about_namespaces(doing) && !is_of_the_moment(doing))
+        || (has("open workspace and program") && has("os error 28)"))
+    {
         return namespaces(read);
     }
     if has("restrict by Landlock") {
@@ -110,6 +122,11 @@ fn by_errno(doing: &str) -> String {
         return format!(
             "something around this program forbids this step; if that is a container, {CONTAINER}"
         );
+    } else if has(&["the forker is gone"]) {
+        "start `oubliette` again: its own helper process was ended from outside, by the kernel for want of memory or by \
+         somebody"
+    } else if is(&[5]) {
+        "look what the kernel says of the disk (`dmesg`)"
     } else {
         "no remedy is known for this: the words are the system's own; take another tier"
     };
@@ -286,6 +303,30 @@ mod tests {
             assert!(told.contains(named), "{why} {root}: {told}");
         }
         assert!(cgroup("permission denied", false, &with(&[])).contains("cgroup v1"));
+    }
+
+    /// No room is another thing than a primitive that is not there.
+    #[test]
+    fn what_the_machine_lacks_for_a_moment_is_told_from_what_a_tier_lacks() {
+        for failed in [
+            "make a folder: No space left on device (os error 28)",
+            "start the sentinel: Resource temporarily unavailable (os error 11)",
+            "map memory: Cannot allocate memory (os error 12)",
+            "the forker is gone",
+        ] {
+            assert!(is_of_the_moment(failed), "{failed}");
+            assert!(!step(failed, &with(&[])).contains("no remedy is known"), "{failed}");
+        }
+        for missing in [
+            REFUSED,
+            "create the namespaces: No space left on device (os error 28)",
+            "open workspace and program: No space left on device (os error 28)",
+            "the limit of processes is 8, which is too few",
+            "restrict by Landlock: Function not implemented (os error 38)",
+            "write: File too large (os error 27)",
+        ] {
+            assert!(!is_of_the_moment(missing), "{missing}");
+        }
     }
 
     #[test]

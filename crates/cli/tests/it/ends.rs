@@ -339,11 +339,21 @@ fn full(place: &Place, kib: u32, command: &std::process::Command) -> (Ran, Value
 /// read and cleared up, and success as soon as there is room for all of it.
 #[test]
 fn a_full_data_folder_is_told_at_every_point() {
+    full_at_every_point("namespace");
+}
+
+/// The same where a sandbox itself needs a folder there.
+#[test]
+fn a_full_data_folder_is_told_at_every_point_on_confined() {
+    full_at_every_point("confined");
+}
+
+fn full_at_every_point(tier: &'static str) {
     let guest = "head -c 9000 /dev/zero > binary; seq 3000 > text; seq 20000";
     for guild in [false, true] {
         let (mut full_at, mut fits) = (0, false);
         for kib in (4..).step_by(4) {
-            let place = Place::quick();
+            let place = Place::new(tier, Who::Own);
             fs::create_dir(place.path("data")).unwrap();
             place.write("source/old", "x\n".repeat(2000));
             place.guild(&["run_shell", "finish"]);

@@ -100,6 +100,9 @@ async fn try_one(host: &Host, workspace: &Path, runsc: Option<PathBuf>, tier: &s
     let running = match plan.ready(host).await {
         Ok(ready) => ready.start(),
         Err(SandboxError::Refused { reason, remedy }) => return json!({"reason": reason, "remedy": remedy}),
+        Err(SandboxError::Start { doing, remedy, .. }) => {
+            return json!({"reason": doing, "remedy": remedy, "failed": true});
+        }
         Err(e) => return json!({"error": e.to_string()}),
     };
     let line = if bomb { "exec python3 bomb.py" } else { "echo works | cat > f; cat f; rm f" };

@@ -39,6 +39,28 @@ fn r57_an_engine_that_does_not_work_is_a_refusal_not_a_weaker_tier() {
     }
 }
 
+/// Nothing is missing where an engine only does not answer in time: no refusal, and nothing weaker either.
+#[test]
+fn an_engine_that_never_answers_is_a_failure_and_no_refusal() {
+    let folder = tempfile::tempdir().unwrap();
+    let engine = folder.path().join("runsc");
+    std::fs::write(&engine, "#!/bin/sh\nexec sleep 600\n").unwrap();
+    std::fs::set_permissions(&engine, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    std::fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let mut plan = plan(Tier::Namespace, folder.path());
+    plan.tier = TierChoice::Gvisor;
+    plan.floor = Tier::Gvisor;
+    plan.runsc = Some(engine);
+    let host = host();
+    let answer = runtime().block_on(async { plan.ready(&host).await.map(|ready| ready.tier()) });
+    match answer {
+        Err(SandboxError::Start { tier: Tier::Gvisor, doing, .. }) => {
+            assert!(doing.contains("did not answer within"), "{doing}");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
 #[test]
 fn a_stated_surrounding_is_accepted_and_said() {
     let folder = tempfile::tempdir().unwrap();

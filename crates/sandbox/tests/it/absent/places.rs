@@ -35,14 +35,15 @@ fn r57_a_proc_that_is_covered_in_part_is_missed_by_the_tiers_that_need_their_own
     told.works("confined", "confined");
 }
 
-/// No disk left where the runs are kept: the tier that needs a folder there is refused, the others fail inside, at
-/// the guest's own write.
+/// No disk left where the runs are kept: the tier that needs a folder there cannot be started, which is no refusal; the
+/// others fail inside, at the guest's own write.
 #[test]
 fn r57_a_full_disk_is_missed() {
     let folder = folder();
     let at = "/mnt/workspace";
     let told = attempt(folder.path(), at.as_ref(), &["mounts", "fill:/mnt"], &["namespace", "confined"], "");
     told.refused("confined", "No space left on device", "make room on the disk");
+    assert_eq!(told.of("confined")["failed"], true, "{}", told.of("confined"));
     let said = told.of("namespace")["said"].as_str().unwrap_or_default();
     assert!(said.contains("No space left on device"), "{}", told.of("namespace"));
 }

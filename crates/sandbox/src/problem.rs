@@ -20,6 +20,14 @@ pub(crate) enum Problem {
     NoRunsc,
     #[error("`qemu-system-x86_64` is not installed")]
     NoQemu,
+    #[error("QEMU {0} is too old")]
+    OldQemu(String),
+    #[error("machines are made for x86-64 only, and this processor is another")]
+    OtherProcessor,
+    #[error("{0} is a guest kernel that this user may not read")]
+    ClosedKernel(String),
+    #[error("the guest kernel {0} can be written by others")]
+    ForeignKernel(String),
     #[error("there is no guest kernel")]
     NoKernel,
     #[error("`{0}` is not installed, or cannot be started")]
@@ -69,6 +77,19 @@ impl Problem {
                 takes Debian 13's signed package; elsewhere see https://gvisor.dev/docs/user_guide/install/"
                 .to_owned(),
             (Problem::NoQemu, _) => format!("install QEMU 7.2 or newer: {QEMU}"),
+            (Problem::OldQemu(_), _) => {
+                "bring QEMU 7.2 or newer from a newer release of the system (Debian 12, Ubuntu 24.04), or install \
+                Firecracker; or take the tier `gvisor`"
+                    .to_owned()
+            }
+            (Problem::OtherProcessor, _) => "take another tier: `gvisor`, `namespace` or `confined`".to_owned(),
+            (Problem::ClosedKernel(kernel), _) => format!(
+                "`scripts/fetch-kernel` unpacks one into this user's own cache; or have root do `chmod 644 {kernel}`"
+            ),
+            (Problem::ForeignKernel(kernel), _) => format!(
+                "have its folder's owner do `chmod go-w {kernel}`, where root or this user owns it; or unpack another with \
+                 `scripts/fetch-kernel`"
+            ),
             (Problem::NoKernel, _) => {
                 "unpack Debian's cloud kernel into the cache with `scripts/fetch-kernel`, or \
                 install the package `linux-image-cloud-amd64`"

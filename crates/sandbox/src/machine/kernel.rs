@@ -73,8 +73,16 @@ fn complete(place: &Path, name: &str, monitor: Monitor) -> Result<Kernel, Proble
     let meta = fs::metadata(&image).map_err(|e| Problem::Machine(format!("{shown}: {e}")))?;
     // What bounds the guest from inside is this kernel: it must not be one that anybody could put there.
     let ours = [0, rustix::process::geteuid().as_raw()].contains(&meta.uid()) && meta.mode() & 0o022 == 0;
-    if !ours || fs::File::open(&image).is_err() {
-        return Err(Problem::Machine(format!("{shown} cannot be read, or can be written by others")));
+    if !ours {
+        return Err(Problem::ForeignKernel(shown.to_string()));
+    }
+    match fs::File::open(&image) {
+        Ok(_) => {}
+        // Some systems (Ubuntu) keep theirs for root.
+        Err(e) if e.kind() == std::io::ErrorKind::PermissionDenied => {
+            return Err(Problem::ClosedKernel(shown.to_string()));
+        }
+        Err(e) => return Err(Problem::Machine(format!("read {shown}: {e}"))),
     }
     let folder = ["lib/modules", "usr/lib/modules"].map(|l| place.join(l).join(&release));
     let folder = folder.into_iter().find(|f| f.is_dir()).ok_or(Problem::NoKernel)?;

@@ -9,6 +9,8 @@ use super::{Vm, cache, image};
 use crate::launch::{MONITOR_ID, owns_ids};
 use crate::{Host, ready};
 
+/// Where it is kept what was found out: the name begins so, in the folder `machine` of the cache.
+const REMEMBERED: &str = "oubliette/machine/kvm-*";
 const DEVICE: &str = "/dev/kvm";
 /// How long a machine may take at least to show that it starts. It takes a second where KVM works; where it does not, the
 /// monitor says so at once, so that nobody but the user of a machine that hangs waits for so long, and once.
@@ -19,7 +21,7 @@ const LONGEST: Duration = Duration::from_secs(120);
 const SANDBOXES: u32 = 200;
 
 /// How long a failure is believed: a host that had too much to do then need not have it now.
-const BELIEVED: Duration = Duration::from_secs(24 * 3600);
+const BELIEVED: Duration = Duration::from_secs(3600);
 
 /// What is wrong with KVM here.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,7 +63,8 @@ impl Kvm {
             ),
             Kvm::Open | Kvm::Broken => format!(
                 "mend the {DEVICE} that is here, under which no machine starts (in a virtual machine: its host must \
-                 pass virtualisation on)"
+                 pass virtualisation on); that none started is believed for an hour, or until \
+                 `{REMEMBERED}` in the cache (`/var/cache`, `~/.cache`) is removed: after load, try again"
             ),
         }
     }
@@ -120,7 +123,7 @@ fn name_of(accounts: &str, id: u32) -> Option<String> {
 }
 
 /// Whether a machine really starts under KVM here; a device alone says nothing. Remembered until the host's
-/// kernel, the monitor, the guest's kernel or this program change, and for a day where none did.
+/// kernel, the monitor, the guest's kernel or this program change, and for an hour where none did.
 pub(super) async fn works(host: &Host, folder: &Path, vm: &Vm) -> bool {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let mut stamps: String = [&vm.program, &vm.kernel, &vm.initramfs].map(|p| cache::stamp(p)).concat();
@@ -204,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_is_tried_again_after_a_day_and_a_success_is_not() {
+    fn a_failure_is_tried_again_after_an_hour_and_a_success_is_not() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("kvm");
         let told = |word: &str, age: Duration| {

@@ -36,7 +36,7 @@ pub(crate) struct Wanted<'a> {
 pub(crate) async fn prepare(host: &Host, wanted: Wanted<'_>) -> Result<Prepared, Problem> {
     let failed = |doing: &'static str| move |e: std::io::Error| Problem::Machine(format!("{doing}: {e}"));
     if !cfg!(target_arch = "x86_64") {
-        return Err(Problem::NoQemu);
+        return Err(Problem::OtherProcessor);
     }
     let folder = cache::folder(host).map_err(failed("open the cache"))?;
     let mut vm = choose(host, &folder, wanted.emulated).await?;
@@ -175,7 +175,7 @@ async fn about(host: &Host, folder: &Path, qemu: &Path) -> Result<(String, Board
     };
     let (version, board) = told.split_once(' ').unwrap_or((&told, "q35"));
     if numbers(version) < vec![7] {
-        return Err(Problem::NoQemu);
+        return Err(Problem::OldQemu(version.to_owned()));
     }
     Ok((version.to_owned(), if board == "microvm" { Board::Microvm } else { Board::Q35 }))
 }

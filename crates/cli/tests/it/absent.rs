@@ -36,6 +36,31 @@ fn r52_doctor_names_what_forbids_namespaces_and_what_is_left() {
     assert_eq!((told.code, &told.json()["auto"]), (Some(0), &"confined".into()));
 }
 
+/// R52: what `exec` would be answered by this deployment, and not only what this machine could do for some other.
+#[test]
+fn r52_doctor_answers_for_the_deployment_that_it_is_given() {
+    let place = Place::any();
+    for (deployment, says) in [
+        ("[isolation]\ntier = 'namespace'\nfloor = 'gvisor'\n", "is below the floor"),
+        ("[isolation]\nfloor = 'confined'\nrootfs = '/nonexistent'\n", "the root file system cannot be used"),
+    ] {
+        place.write("oubliette.toml", deployment);
+        let exec = place.ran(["exec", "--data", "data", "--", "true"]);
+        let told = place.ran(["doctor"]);
+        assert_eq!((exec.code, told.code), (Some(3), Some(3)), "{told:?}");
+        let line =
+            told.out.lines().find(|l| l.starts_with("this deployment: no sandbox")).unwrap_or_default();
+        assert!(line.contains(says), "{told:?}");
+        assert!(
+            place.ran(["doctor", "--json"]).json()["deployment"]["problem"].as_str().unwrap().contains(says)
+        );
+    }
+    place.write("oubliette.toml", "[isolation]\ntier = 'namespace'\nfloor = 'confined'\n");
+    let told = place.ran(["doctor"]);
+    assert_eq!(told.code, Some(0));
+    assert!(told.out.contains("this deployment: a sandbox of its own started, namespace"), "{told:?}");
+}
+
 #[test]
 fn r57_exec_is_refused_where_the_floor_cannot_be_held_and_nothing_ran() {
     let place = Place::any();

@@ -33,6 +33,8 @@ const FRESH: Duration = Duration::from_secs(10);
 /// How long a killed executor may take to be gone.
 const DYING: Timespec = Timespec { tv_sec: 2, tv_nsec: 0 };
 const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+/// How long nobody wants anything before what the killed left is looked for: a sandbox that starts has the processors.
+const QUIET: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
 /// Descriptors that come with every launch; a module may be one more, or the way by which the sockets of doors are
 /// passed out, and what is kept is behind them.
 const STREAMS: usize = 3;
@@ -79,6 +81,8 @@ struct Forker {
     children: OwnedFd,
     boxes: BTreeMap<u64, Child>,
     places: Places,
+    /// The namespaces that this is in itself.
+    namespaces: [Option<PathBuf>; 6],
     /// The host's system, looked at while nobody asked for anything yet, and when that was.
     survey: Option<(Survey, Instant)>,
     /// Something was asked already.
@@ -158,6 +162,7 @@ impl Forker {
             children: sys::child_signals()?,
             boxes: BTreeMap::new(),
             places,
+            namespaces: namespaces("self"),
             survey: None,
             asked: false,
             swept: false,
@@ -172,7 +177,7 @@ impl Forker {
         loop {
             let mut fds =
                 [PollFd::new(&self.socket, PollFlags::IN), PollFd::new(&self.children, PollFlags::IN)];
-            match poll(&mut fds, (self.asked && !self.swept).then_some(&NOW)) {
+            match poll(&mut fds, (self.asked && !self.swept).then_some(&QUIET)) {
                 // Whoever asks for a sandbox does not wait for this: while the first one runs is time enough.
                 Ok(0) => {
                     self.sweep();
@@ -300,7 +305,7 @@ impl Forker {
         };
         drop((go_read, status_write, streams, module, passage, taken, survey, ways, life_read));
         let ids = ids_of(launch, root);
-        let seen = namespaces_that_differ(pid);
+        let seen = namespaces_that_differ(&self.namespaces, pid);
         let mapped = if confined { Ok(()) } else { write_maps(pid, ids) };
         let prepared = mapped
             .map_err(during("map the ids"))
@@ -397,9 +402,6 @@ impl Forker {
 
     /// The executor is gone: nothing of its sandboxes may stay.
     fn end(&mut self) -> io::Result<()> {
-        if !self.swept {
-            self.sweep();
-        }
         self.boxes.values_mut().for_each(Child::end);
         loop {
             self.end_strays();
@@ -412,6 +414,9 @@ impl Forker {
         }
         // And the private folders, and what was kept.
         self.boxes.clear();
+        if !self.swept {
+            self.sweep();
+        }
         self.places.leave();
         // Secrets and workspaces are in what is made for a machine.
         if self.executor.is_gone() {
@@ -547,16 +552,20 @@ fn write_maps(pid: i32, (inside, outside, count): (u32, u32, u32)) -> io::Result
 }
 
 /// Looked at from outside, before the new process may do anything.
-fn namespaces_that_differ(pid: i32) -> Vec<String> {
-    ["user", "pid_for_children", "mnt", "net", "ipc", "uts"]
-        .into_iter()
-        .filter(|name| {
-            let of = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/{name}")).ok();
-            match (of("self"), of(&pid.to_string())) {
-                (Some(ours), Some(theirs)) => ours != theirs,
-                _ => false,
-            }
-        })
-        .map(|name| name.trim_end_matches("_for_children").to_owned())
+fn namespaces_that_differ(own: &[Option<PathBuf>; 6], pid: i32) -> Vec<String> {
+    let theirs = namespaces(&pid.to_string());
+    let differs = |own: &Option<PathBuf>, theirs: &Option<PathBuf>| {
+        own.as_ref().zip(theirs.as_ref()).is_some_and(|(own, theirs)| own != theirs)
+    };
+    let all = NAMESPACES.iter().zip(own.iter().zip(&theirs));
+    all.filter(|(_, (own, theirs))| differs(own, theirs))
+        .map(|(name, _)| name.trim_end_matches("_for_children").to_owned())
         .collect()
+}
+
+const NAMESPACES: [&str; 6] = ["user", "pid_for_children", "mnt", "net", "ipc", "uts"];
+
+/// Those of a process, as far as they can be seen.
+fn namespaces(pid: &str) -> [Option<PathBuf>; 6] {
+    NAMESPACES.map(|name| fs::read_link(format!("/proc/{pid}/ns/{name}")).ok())
 }

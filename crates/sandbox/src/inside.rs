@@ -61,8 +61,8 @@ pub(crate) struct Start<'a> {
 /// Trees of private places.
 pub(crate) struct Taken {
     pub(crate) workspace: OwnedFd,
-    pub(crate) program: OwnedFd,
-    pub(crate) runsc: Option<OwnedFd>,
+    /// `runsc`, and our own program, which it is to start.
+    pub(crate) runsc: Option<(OwnedFd, OwnedFd)>,
     pub(crate) rootfs: Option<Trees>,
     pub(crate) source: Option<OwnedFd>,
     pub(crate) machine: Option<machine::Trees>,
@@ -94,10 +94,13 @@ impl<T, E: Into<io::Error>> During<T> for Result<T, E> {
 impl Taken {
     /// Takes the trees of `launch`.
     pub(crate) fn take(launch: &Launch) -> io::Result<Taken> {
-        let program = fs::read_link("/proc/self/exe")?;
+        // A tree that nobody attaches costs as much to let go as a mount.
         let runsc = match &launch.backend {
             Backend::Confined | Backend::Namespace | Backend::Microvm { .. } => None,
-            Backend::Gvisor { runsc } => Some(view::tree(runsc, Forbid::SuidDevWrite)?),
+            Backend::Gvisor { runsc } => {
+                let program = fs::read_link("/proc/self/exe")?;
+                Some((view::tree(runsc, Forbid::SuidDevWrite)?, view::tree(&program, Forbid::SuidDevWrite)?))
+            }
         };
         let machine = match &launch.backend {
             Backend::Microvm { vm } => Some(machine::Trees::take(vm)?),
@@ -114,7 +117,6 @@ impl Taken {
         let source = launch.source.as_deref().map(|s| view::tree(s, Forbid::SuidDevWrite)).transpose()?;
         Ok(Taken {
             workspace: view::tree(&launch.workspace, Forbid::SuidDev)?,
-            program: view::tree(&program, Forbid::SuidDevWrite)?,
             runsc,
             rootfs,
             source,
@@ -213,8 +215,9 @@ fn prepare(start: &mut Start<'_>) -> Result<(), Failure> {
             private_mounts(&stage, &rootfs, &start.launch.bounds)?;
         }
         Backend::Gvisor { .. } => {
-            let runsc = taken.runsc.ok_or_else(|| io::Error::other("no tree")).during("open runsc")?;
-            wall(&stage, (&rootfs, resolver), &taken.workspace, &taken.program, &runsc)?;
+            let (runsc, program) =
+                taken.runsc.ok_or_else(|| io::Error::other("no tree")).during("open runsc")?;
+            wall(&stage, (&rootfs, resolver), &taken.workspace, &program, &runsc)?;
         }
         Backend::Microvm { .. } => {
             let trees = taken
@@ -226,7 +229,7 @@ fn prepare(start: &mut Start<'_>) -> Result<(), Failure> {
             machine::wall(&stage, trees).during("build the wall")?;
         }
     }
-    drop((taken.workspace, taken.program, taken.source, taken.machine, rootfs));
+    drop((taken.workspace, taken.source, taken.machine, rootfs));
     rustix::process::chdir(&stage).during("enter the new root")?;
     pivot_root(".", ".").during("change the root")?;
     unmount(".", UnmountFlags::DETACH).during("let the old root go")?;

@@ -8,6 +8,10 @@ use std::ptr;
 
 use crate::{Ended, Usage};
 
+mod doomed;
+
+pub(crate) use doomed::{Doomed, Ending, ends_what_it_starts};
+
 /// The namespaces of a sandbox.
 pub(crate) const NAMESPACES: u64 = (libc::CLONE_NEWUSER
     | libc::CLONE_NEWPID
@@ -230,49 +234,6 @@ pub(crate) fn text(path: &str) -> io::Result<String> {
 pub(crate) fn kill(pid: i32, signal: i32) -> io::Result<()> {
     // SAFETY: kill takes plain integers.
     check(i64::from(unsafe { libc::kill(pid, signal) })).map(|_| ())
-}
-
-/// Whether a process that this one starts is really ended by it. The caller has no other children.
-pub(crate) fn ends_what_it_starts() -> io::Result<bool> {
-    let ending = Ending::new()?;
-    match fork()? {
-        Fork::Child => ending.wait_for_it(),
-        Fork::Parent(pid) => Ok(ending.of(pid)),
-    }
-}
-
-/// The end of a process, by the only one that started it: it waits for ever, is killed, and how it ended is seen.
-pub(crate) struct Ending {
-    hold: io::PipeReader,
-    let_go: io::PipeWriter,
-}
-
-impl Ending {
-    /// To be made before it is started.
-    pub(crate) fn new() -> io::Result<Ending> {
-        let (hold, let_go) = io::pipe()?;
-        Ok(Ending { hold, let_go })
-    }
-
-    /// What it does at last: until it is killed, or its parent gave up.
-    pub(crate) fn wait_for_it(self) -> ! {
-        let Ending { mut hold, let_go } = self;
-        drop(let_go);
-        hold.read_exact(&mut [0]).ok();
-        exit_now(0)
-    }
-
-    /// Kills it, and says whether that was its end. Other children are reaped as well.
-    pub(crate) fn of(self, pid: i32) -> bool {
-        // How it ended says whether this did anything.
-        kill(pid, libc::SIGKILL).ok();
-        drop(self);
-        let mut killed = false;
-        while let Some(reaped) = reap(true) {
-            killed |= reaped.pid == pid && matches!(reaped.ended, Ended::Signal(libc::SIGKILL));
-        }
-        killed
-    }
 }
 
 /// A descriptor that is readable when a child has ended. The signal is blocked for ordinary delivery.

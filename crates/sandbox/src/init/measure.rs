@@ -17,7 +17,10 @@ use crate::{filter, rules, sys};
 /// engine that a filter can close.
 pub(super) fn measure(place: &Place) -> io::Result<Hello> {
     let mut hello = match place.guest {
-        None => Hello { kills: sys::ends_what_it_starts()?, ..look(place)? },
+        None => {
+            let doomed = sys::Doomed::start()?;
+            look(place, || doomed.was_killed())?
+        }
         Some(id) => as_guest(id, place)?,
     };
     if hello.link_xattr == Mend::Broken && filter::without_link_xattrs().is_ok() {
@@ -32,7 +35,7 @@ fn as_guest(id: u32, place: &Place) -> io::Result<Hello> {
     let ending = sys::Ending::new()?;
     let Fork::Parent(pid) = sys::fork()? else {
         drop(read);
-        let seen = become_guest(id).and_then(|()| look(place));
+        let seen = become_guest(id).and_then(|()| look(place, || false));
         let told = seen.and_then(|hello| serde_json::to_vec(&hello).map_err(io::Error::other));
         if let Err(e) = told.and_then(|bytes| write.write_all(&bytes)) {
             // The log; init says that nothing came.
@@ -48,7 +51,8 @@ fn as_guest(id: u32, place: &Place) -> io::Result<Hello> {
     Ok(Hello { kills, ..serde_json::from_slice(&told).map_err(io::Error::other)? })
 }
 
-fn look(place: &Place) -> io::Result<Hello> {
+/// `kills` says at last whether what was killed is dead, before anything else is started here.
+fn look(place: &Place, kills: impl FnOnce() -> bool) -> io::Result<Hello> {
     // A home that can be written; programs expect one.
     match fs::create_dir(place.home()) {
         Err(e) if e.kind() != io::ErrorKind::AlreadyExists => return Err(e),
@@ -85,10 +89,9 @@ fn look(place: &Place) -> io::Result<Hello> {
         // No filter helps: what programs fall back to is refused for the same flag.
         statx: if sys::statx_as_coreutils().is_ok() { Mend::Sound } else { Mend::Broken },
         link_xattr,
+        kills: kills(),
         // Linux does what it takes; a filter may refuse it.
         subreaper: if gvisor { subreapers_work()? } else { asks_for_orphans().is_ok() },
-        // Of whoever looks nothing; see above.
-        kills: false,
         landlock: rules::enforced().to_owned(),
         landlock_version: rules::version(),
         core_limit: sys::soft_limit(libc::RLIMIT_CORE),

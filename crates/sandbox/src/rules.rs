@@ -4,6 +4,7 @@
 //! not a hole in both. Signals and abstract sockets stay within the sandbox as well.
 
 use std::cell::Cell;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
 use landlock::{
@@ -31,6 +32,8 @@ pub(crate) enum RuleError {
     Ruleset(#[from] RulesetError),
     #[error("open a folder of the view")]
     Path(#[from] PathFdError),
+    #[error("the kernel offers none")]
+    None,
 }
 
 /// Restricts this process and all it starts, in a view of its own.
@@ -67,10 +70,10 @@ pub(crate) fn restrict_init(place: &Place) -> Result<(), RuleError> {
     Ok(())
 }
 
-/// Confined tier, third domain, one for each call: the same without the processes.
-pub(crate) fn restrict_guest(place: &Place) -> Result<(), RuleError> {
-    opened(place)?.restrict_self()?;
-    Ok(())
+/// Confined tier, third domain, one for each call: the same without the processes. The rules are made once, by names
+/// that init's own domain was made by; each call closes itself by [`sys::restrict_by`].
+pub(crate) fn of_calls(place: &Place) -> Result<OwnedFd, RuleError> {
+    Option::from(opened(place)?).ok_or(RuleError::None)
 }
 
 /// A call of a module, in either view: the workspace, whatever else there is.
@@ -99,9 +102,9 @@ fn opened(place: &Place) -> Result<RulesetCreated, RuleError> {
 /// The host's programs for reading and a few devices.
 pub(crate) fn open_parts() -> Opened {
     let (read, devices) = view::open_parts();
-    let read = read.into_iter().map(|path| {
+    let read = read.into_iter().map(|(path, meta)| {
         let access =
-            if path.is_dir() { AccessFs::from_read(NEWEST) } else { AccessFs::ReadFile | AccessFs::Execute };
+            if meta.is_dir() { AccessFs::from_read(NEWEST) } else { AccessFs::ReadFile | AccessFs::Execute };
         (path, access)
     });
     let used = AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev;

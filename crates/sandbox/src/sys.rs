@@ -622,6 +622,12 @@ pub(crate) fn landlock_version() -> io::Result<i64> {
     check(unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, ptr::null::<u8>(), 0_usize, VERSION) })
 }
 
+/// Restricts this process, and all that it starts, by these rules of Landlock. No new privileges must be given up before.
+pub(crate) fn restrict_by(rules: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: landlock_restrict_self takes plain integers; the descriptor is borrowed for the call.
+    check(unsafe { libc::syscall(libc::SYS_landlock_restrict_self, rules.as_raw_fd(), 0_u32) }).map(|_| ())
+}
+
 /// Closes everything but these two, and leaves nothing at the three streams; says whether it could.
 pub(crate) fn keep_only(kept: [RawFd; 2]) -> bool {
     let Ok(null) = std::fs::OpenOptions::new().read(true).write(true).open("/dev/null") else { return false };

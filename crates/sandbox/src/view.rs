@@ -87,15 +87,47 @@ const MACHINE: [&str; 16] = [
 
 /// Where there is no view of its own: what of the host may be read (the first) and used as a device. `/proc` is
 /// the whole system's there, so none of its folders of processes is among it, not even one's own.
-pub(crate) fn open_parts() -> (Vec<PathBuf>, Vec<PathBuf>) {
-    let beneath =
-        |folder: &'static str| move |name: &&str| fs::canonicalize(Path::new(folder).join(name)).ok();
-    let programs = PROGRAMS.iter().filter_map(beneath("/"));
-    let public = |path: &PathBuf| fs::metadata(path).is_ok_and(|m| m.mode() & 0o004 != 0);
-    let etc = ETC_FOLDERS.iter().chain(&ETC_FILES).filter_map(beneath("/etc")).filter(public);
-    let machine = MACHINE.iter().filter_map(beneath("/proc"));
-    let devices = DEVICES.iter().filter(|name| **name != "tty").filter_map(beneath("/dev"));
-    (programs.chain(etc).chain(machine).collect(), devices.collect())
+pub(crate) fn open_parts() -> (Vec<(PathBuf, Metadata)>, Vec<PathBuf>) {
+    let mut names = Names::default();
+    let mut beneath =
+        |folder: &str, all: &mut dyn Iterator<Item = &'static str>| -> Vec<(PathBuf, Metadata)> {
+            all.filter_map(|name| names.real(&Path::new(folder).join(name))).collect()
+        };
+    let programs = beneath("/", &mut PROGRAMS.into_iter());
+    let mut etc = beneath("/etc", &mut of_etc());
+    etc.retain(|(_, meta)| meta.mode() & 0o004 != 0);
+    let machine = beneath("/proc", &mut MACHINE.into_iter());
+    let devices = beneath("/dev", &mut DEVICES.into_iter().filter(|name| *name != "tty"));
+    (
+        programs.into_iter().chain(etc).chain(machine).collect(),
+        devices.into_iter().map(|(path, _)| path).collect(),
+    )
+}
+
+/// Finds names without links; those of one folder one after the other, which is then walked once.
+#[derive(Default)]
+struct Names {
+    folder: PathBuf,
+    real: PathBuf,
+}
+
+impl Names {
+    /// What a path means, and what is there.
+    fn real(&mut self, path: &Path) -> Option<(PathBuf, Metadata)> {
+        let (folder, name) = (path.parent()?, path.file_name()?);
+        if self.folder != folder {
+            self.real = fs::canonicalize(folder).ok()?;
+            self.folder = folder.to_owned();
+        }
+        let at = self.real.join(name);
+        let meta = fs::symlink_metadata(&at).ok()?;
+        if !meta.is_symlink() {
+            return Some((at, meta));
+        }
+        let real = fs::canonicalize(&at).ok()?;
+        let meta = fs::symlink_metadata(&real).ok()?;
+        Some((real, meta))
+    }
 }
 
 /// Where the parts of the host's own system are, and what the copied ones hold: as whoever looks can see it.

@@ -29,7 +29,7 @@ use crate::launch::{Bounds, Place, Walls};
 use crate::sys::{self, Fork};
 use crate::wasm::Struck;
 use crate::wire::{End, Kind};
-use crate::{Ended, Job, Usage, filter, rules};
+use crate::{Ended, Job, Usage, filter};
 
 /// How long output is read on after the first process ended.
 const DRAIN: Duration = Duration::from_millis(200);
@@ -38,6 +38,9 @@ pub(super) const SWEEP: Duration = Duration::from_secs(2);
 
 /// Descriptors of a supervisor start here; init has fewer.
 const HIGH: i32 = 768;
+
+/// And what init itself has there for them: the rules of a call, beneath the module.
+pub(super) const RULES: i32 = 960;
 
 /// A call under way.
 pub(super) struct Running {
@@ -80,7 +83,7 @@ pub(super) fn start(
     stdin: Vec<u8>,
     env: &[(String, String)],
     bounds: &Bounds,
-    place: &Place,
+    (place, rules): (&Place, Option<BorrowedFd<'_>>),
 ) -> io::Result<Running> {
     let (in_read, in_write) = io::pipe()?;
     let (out_read, out_write) = io::pipe()?;
@@ -93,7 +96,14 @@ pub(super) fn start(
             drop((in_write, out_read, err_read, status_read));
             let own = [in_read.into(), out_write.into(), err_write.into(), status_write.into()];
             let Ok([stdin, stdout, stderr, status]) = keep_only(own) else { sys::exit_now(70) };
-            supervise(job, env, (bounds, place), stdin.into(), [stdout.into(), stderr.into()], status.into())
+            supervise(
+                job,
+                env,
+                (bounds, place, rules),
+                stdin.into(),
+                [stdout.into(), stderr.into()],
+                status.into(),
+            )
         }
         Fork::Parent(supervisor) => {
             drop((in_read, out_write, err_write, status_write));
@@ -352,7 +362,7 @@ fn keep_only(own: [OwnedFd; 4]) -> io::Result<[OwnedFd; 4]> {
 fn supervise(
     job: &Job,
     env: &[(String, String)],
-    (bounds, place): (&Bounds, &Place),
+    (bounds, place, rules): (&Bounds, &Place, Option<BorrowedFd<'_>>),
     stdin: PipeReader,
     [stdout, stderr]: [PipeWriter; 2],
     mut status: UnixStream,
@@ -389,7 +399,7 @@ fn supervise(
             become_program(
                 job,
                 env,
-                (bounds, place),
+                (bounds, place, rules),
                 [stdin.as_raw_fd(), stdout.as_raw_fd(), stderr.as_raw_fd()],
                 judge,
             )
@@ -400,6 +410,9 @@ fn supervise(
         }
     };
     drop((stdin, stdout, stderr, judge));
+    if let Some(number) = rules.and_then(|rules| u32::try_from(rules.as_raw_fd()).ok()) {
+        sys::close_between(number, number);
+    }
     while let Some(reaped) = sys::reap(true) {
         if reaped.pid == first {
             let mut byte = [0];
@@ -428,7 +441,7 @@ fn tell(pipe: &mut UnixStream, status: &Status) {
 fn become_program(
     job: &Job,
     env: &[(String, String)],
-    (bounds, place): (&Bounds, &Place),
+    (bounds, place, rules): (&Bounds, &Place, Option<BorrowedFd<'_>>),
     [stdin, stdout, stderr]: [i32; 3],
     judge: PipeWriter,
 ) -> ! {
@@ -447,7 +460,7 @@ fn become_program(
             _ if matches!(job, Job::Module(_)) => Ok(()),
             Walls::Own => Ok(()),
             // Init looks at processes and ends them; what a call starts may do neither beyond the call.
-            Walls::Shared => rules::restrict_guest(place).map_err(io::Error::other),
+            Walls::Shared => rules.ok_or_else(|| io::ErrorKind::NotFound.into()).and_then(sys::restrict_by),
         })
         // A program becomes so when it is started. Init could not see otherwise which of our files is meant.
         .and_then(|()| match place.walls {

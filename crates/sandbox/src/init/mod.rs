@@ -36,7 +36,7 @@ use crate::doors::{self, Doors, Layout};
 use crate::growth::Growth;
 use crate::launch::{Bounds, Counters, Place, Walls, guest_env};
 use crate::wire::{Decoder, End, Frame, Kind, PIECE, Seen, Start};
-use crate::{Job, sys};
+use crate::{Job, rules, sys};
 use attributes::Attributes;
 use call::Running;
 use group::Group;
@@ -118,6 +118,8 @@ struct Init {
     env: Vec<(String, String)>,
     bounds: Bounds,
     place: Place,
+    /// The rules that each call of a program closes itself by, where there is no view of its own.
+    rules: Option<OwnedFd>,
     /// Questions of the kernel, where a path is not judged by what a view holds.
     attributes: Option<Attributes>,
     /// Whether init must count processes itself.
@@ -194,6 +196,7 @@ impl Init {
             env: if place.modules { extra.to_vec() } else { guest_env(&place, extra) },
             bounds: bounds.clone(),
             place,
+            rules: None,
             attributes,
             count,
             counted: None,
@@ -212,6 +215,11 @@ impl Init {
         };
         let payload = serde_json::to_vec(&hello).map_err(io::Error::other)?;
         init.send(&Frame::new(Kind::Hello, 0, payload))?;
+        if init.place.walls == Walls::Shared && !init.place.modules {
+            // While the executor reads that. Above all that a supervisor closes, which hands it on.
+            let rules = rules::of_calls(&init.place).map_err(io::Error::other)?;
+            init.rules = Some(rustix::io::fcntl_dupfd_cloexec(&rules, call::RULES)?);
+        }
         Ok(init)
     }
 
@@ -313,7 +321,10 @@ impl Init {
                 }
                 let started = match spent {
                     true => Err(rustix::io::Errno::DQUOT.into()),
-                    false => call::start(&start.job, stdin, &self.env, &bounds, &self.place),
+                    false => {
+                        let rules = self.rules.as_ref().map(AsFd::as_fd);
+                        call::start(&start.job, stdin, &self.env, &bounds, (&self.place, rules))
+                    }
                 };
                 match started {
                     Ok(running) => {

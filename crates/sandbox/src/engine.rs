@@ -59,7 +59,7 @@ impl Filtered {
 
 /// The filters that a thread has one upon the other.
 pub(crate) fn filters(thread: &str) -> Option<usize> {
-    let status = fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
+    let status = sys::text(&format!("/proc/{thread}/status")).ok()?;
     status.lines().find_map(|l| l.strip_prefix("Seccomp_filters:"))?.trim().parse().ok()
 }
 

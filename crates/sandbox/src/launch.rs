@@ -41,12 +41,8 @@ fn may_use_ids() -> bool {
     rustix::thread::capabilities(None).is_ok_and(|held| held.effective.contains(needed))
 }
 
-/// The id that the world outside knows an id of the executor's by.
-pub(crate) fn outer_id(id: u32) -> u32 {
-    translate(&crate::sys::text("/proc/self/uid_map").unwrap_or_default(), id)
-}
-
-fn translate(map: &str, id: u32) -> u32 {
+/// The id that the world outside knows an id of the executor's by, whose map of ids this is.
+pub(crate) fn translate(map: &str, id: u32) -> u32 {
     let found = map.lines().find_map(|line| {
         let numbers: Vec<u32> = line.split_whitespace().filter_map(|n| n.parse().ok()).collect();
         let [first, outside, count] = numbers[..] else { return None };

@@ -4,7 +4,7 @@ mod layers;
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use policy::{Acceptance, StoppedBy, Tier};
@@ -103,13 +103,22 @@ pub(crate) async fn launch(
     let lease = Lease { host: host.clone(), id };
     let seen = match tells.recv().await {
         Some(Tell::Launched { pid, namespaces, cgroup, ids, scratch, .. }) => {
-            Outside { pid, namespaces, cgroup, ids, scratch }
+            Outside { pid, namespaces, cgroup, ids, scratch, around: layers::Around::look() }
         }
         Some(Tell::Failed { doing, .. }) => return Err(Problem::Start(doing)),
         Some(Tell::Gone { status, .. }) => {
             return Err(Problem::Start(format!("it ended at once with status {status}")));
         }
         Some(Tell::Counted { .. }) | None => return Err(Problem::Start("the forker is gone".to_owned())),
+    };
+    // Init looks around by now, which takes longer than what can be made ready meanwhile.
+    let sweep = Sweep::default();
+    let disk = match &backend {
+        // The image has its size.
+        Backend::Microvm { .. } => None,
+        Backend::Confined | Backend::Namespace | Backend::Gvisor { .. } => {
+            Some(watched((&workspace, beside.given), &bounds, &seen, &sweep).map_err(start)?)
+        }
     };
     let (hello, channel) = pipes.open(offered.exchange()).await.map_err(|e| match e {
         ChannelError::Silent { log } if log.trim().is_empty() => {
@@ -122,6 +131,10 @@ pub(crate) async fn launch(
         && !proven.problem.is_empty()
     {
         return Err(Problem::Engine(proven.problem.clone()));
+    }
+    // What init made is there, and nothing of a guest has run.
+    if let Some(disk) = &disk {
+        disk.begin();
     }
     let since = |at: Instant| u64::try_from(at.elapsed().as_millis()).unwrap_or(u64::MAX);
     let mut layers = layers::layers(wall_of(tier, &backend), &backend, &seen, &hello, &bounds);
@@ -142,15 +155,9 @@ pub(crate) async fn launch(
         return Err(Problem::Layer { name: layer.name, detail: layer.detail.clone() });
     }
     let channel = Arc::new(channel);
-    let workspace = (workspace.as_path(), beside.given);
-    let (disk, engine) = match &backend {
-        // The image has its size.
-        Backend::Microvm { .. } => (None, true),
-        Backend::Gvisor { .. } => (Some(watched(workspace, &bounds, &seen, &channel).map_err(start)?), true),
-        Backend::Confined | Backend::Namespace => {
-            (Some(watched(workspace, &bounds, &seen, &channel).map_err(start)?), false)
-        }
-    };
+    // It is set once, here.
+    sweep.0.set(Arc::downgrade(&channel)).ok();
+    let engine = matches!(backend, Backend::Gvisor { .. } | Backend::Microvm { .. });
     let clock = match &seen.cgroup.clock {
         Some(file) => Some(Clock::Group(file.clone())),
         // What an engine uses init does not see.
@@ -185,22 +192,27 @@ struct Outside {
     cgroup: CgroupSeen,
     ids: (u32, u32, u32),
     scratch: Option<PathBuf>,
+    around: layers::Around,
 }
+
+/// The channel by which what earlier calls left running is ended, once it is open.
+#[derive(Clone, Default)]
+struct Sweep(Arc<OnceLock<Weak<Channel>>>);
 
 /// What is bounded on the host's disk, and by whom what earlier calls left running is ended when it is passed.
 fn watched(
     (workspace, given): (&Path, Option<u64>),
     bounds: &Bounds,
     seen: &Outside,
-    channel: &Arc<Channel>,
+    sweep: &Sweep,
 ) -> std::io::Result<Disk> {
     let mut places = vec![Place::open(workspace, bounds.file_bytes, bounds.files)?.given(given)];
     if let Some(scratch) = &seen.scratch {
         places.push(Place::open(scratch, bounds.tmp, bounds.files.max(1024))?);
     }
-    let (channel, runtime) = (Arc::downgrade(channel), tokio::runtime::Handle::current());
+    let (channel, runtime) = (sweep.clone(), tokio::runtime::Handle::current());
     let sweep = move || {
-        if let Some(channel) = channel.upgrade() {
+        if let Some(channel) = channel.0.get().and_then(Weak::upgrade) {
             // A channel that is broken belongs to a sandbox that is lost.
             runtime.spawn(async move { channel.sweep(StoppedBy::Disk).await.ok() });
         }

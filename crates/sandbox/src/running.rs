@@ -196,15 +196,15 @@ impl Running {
         let strikes = self.disk.as_ref().map(Disk::strikes);
         let end = self.follow(id, call, (cancel, strikes), &mut watch, on_output).await;
         self.channel.forget(id);
-        let filled = match &self.disk {
-            Some(disk) => {
-                let left = end.as_ref().is_some_and(|e| e.background > 0);
-                disk.leave(id, watch.stopped == Some(StoppedBy::Disk), left).await
+        let left = end.as_ref().is_some_and(|e| e.background > 0);
+        let leave = async {
+            match &self.disk {
+                Some(disk) => disk.leave(id, watch.stopped == Some(StoppedBy::Disk), left).await,
+                None => Filled::No,
             }
-            None => Filled::No,
         };
         // After a sound end too: a shell may survive what its child was killed for.
-        let after = self.counters().await;
+        let (filled, after) = tokio::join!(leave, self.counters());
         let [stdout_bytes, stderr_bytes] = watch.bytes;
         let ended = end.as_ref().map_or(Ended::Unknown, |e| e.ended);
         let stopped_by = match (watch.stopped, &end) {
@@ -268,6 +268,8 @@ impl Running {
         };
         let lowered = async {
             let mut sessions = self.sessions.map(Sessions::below);
+            // There are none before it has begun, and to find them takes a look at every process of the host.
+            tokio::time::sleep(sessions::SOON).await;
             loop {
                 if let Some(sessions) = &mut sessions {
                     sessions.lower();
@@ -338,8 +340,6 @@ impl Running {
         let Running { mut report, disk, channel, tells, lease, results, accepting, knocks, .. } = self;
         // Nobody comes any more.
         drop((accepting, knocks));
-        // Nothing is opened in the workspace any more when others begin to read it.
-        drop(disk);
         let written = match &results {
             Some(_) => written_out(&channel).await,
             None => Ok(()),
@@ -347,6 +347,8 @@ impl Running {
         drop(channel);
         // Dropping the lease asks for the kill.
         drop(lease);
+        // Nothing is opened in the workspace any more when others begin to read it; the last look ends while the guest does.
+        drop(disk);
         let mut tells = tells.into_inner();
         let gone = async {
             while let Some(tell) = tells.recv().await

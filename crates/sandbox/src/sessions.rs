@@ -10,6 +10,9 @@ use crate::{sys, table};
 /// Looked at this often while a call runs.
 pub(crate) const EVERY: Duration = Duration::from_millis(100);
 
+/// And first this long after it was begun: a call that is over by then had no time to take anybody's.
+pub(crate) const SOON: Duration = Duration::from_millis(5);
+
 /// Whether this host does that.
 pub(crate) fn are_weighed() -> bool {
     sys::text("/proc/sys/kernel/sched_autogroup_enabled").is_ok_and(|text| text.trim() == "1")

@@ -25,9 +25,9 @@ use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -97,8 +97,8 @@ impl Place {
         Ok(Place { folder, name: name.to_owned(), bytes, files, given: None })
     }
 
-    /// What was put into it takes that much more than its sizes tell; seen when the first call begins where none is
-    /// said. What a guest has been in must not be asked: it could be given what it left.
+    /// What was put into it takes that much more than its sizes tell; seen by the first look, before any call, where none
+    /// is said. What a guest has been in must not be asked: it could be given what it left.
     pub(crate) fn given(self, given: Option<u64>) -> Place {
         Place { given, ..self }
     }
@@ -108,12 +108,16 @@ impl Place {
 #[derive(Debug)]
 pub(crate) struct Disk {
     orders: Option<Sender<Order>>,
+    /// What the first look finds, until the first call begins.
+    first: Mutex<Option<oneshot::Receiver<bool>>>,
     strikes: Strikes,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 enum Order {
+    /// Nothing of a guest has run yet: the first look; the answer is whether the sandbox's bound is passed already.
+    Begin { answer: oneshot::Sender<bool> },
     /// A call begins, which may add so much; the answer is whether the sandbox's bound is passed already.
     Enter { id: u32, most: Option<u64>, answer: oneshot::Sender<bool> },
     /// A call is over.
@@ -164,7 +168,16 @@ impl Disk {
         };
         let thread =
             std::thread::Builder::new().name("disk".to_owned()).spawn(move || watcher.serve(&taken))?;
-        Ok(Disk { orders: Some(orders), strikes, stop, thread: Some(thread) })
+        Ok(Disk { orders: Some(orders), first: Mutex::default(), strikes, stop, thread: Some(thread) })
+    }
+
+    /// Has the first look taken while others have something to do yet; otherwise the first call waits for it. Nothing of a
+    /// guest may have run, and nothing may be put into the workspace from outside any more.
+    pub(crate) fn begin(&self) {
+        let (answer, found) = oneshot::channel();
+        if self.orders.as_ref().is_some_and(|orders| orders.send(Order::Begin { answer }).is_ok()) {
+            *self.first.lock().unwrap_or_else(PoisonError::into_inner) = Some(found);
+        }
     }
 
     /// A call begins, which may add `most`; whether the workspace is beyond the sandbox's bound. None when nobody
@@ -172,7 +185,12 @@ impl Disk {
     pub(crate) async fn enter(&self, id: u32, most: Option<u64>) -> Option<bool> {
         let (answer, answered) = oneshot::channel();
         self.orders.as_ref()?.send(Order::Enter { id, most, answer }).ok()?;
-        answered.await.ok()
+        let first = self.first.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match first {
+            // Nothing has changed since: what was found then is what would be told now.
+            Some(found) if most.is_none() => found.await.ok(),
+            Some(_) | None => answered.await.ok(),
+        }
     }
 
     /// It is over; whether a bound was passed meanwhile, and nothing was struck in time.
@@ -257,6 +275,10 @@ impl Watcher {
             // Who asked may have given up.
             match order {
                 None => self.tick(),
+                Some(Order::Begin { answer }) => {
+                    self.begin();
+                    answer.send(self.full).ok();
+                }
                 Some(Order::Enter { id, most, answer }) => drop(answer.send(self.enter(id, most))),
                 Some(Order::Leave { id, struck, background, answer }) => {
                     answer.send(self.leave(id, struck, background)).ok();
@@ -265,16 +287,20 @@ impl Watcher {
         }
     }
 
+    fn begin(&mut self) {
+        self.begun = true;
+        self.look();
+        // What was there before is no guest's doing: an import counts bytes as sizes tell them.
+        for (place, seen) in self.places.iter_mut().zip(&self.seen) {
+            let given = place.given.unwrap_or(seen.bytes.saturating_sub(seen.sizes));
+            place.bytes = place.bytes.saturating_add(given);
+        }
+        self.settle(false);
+    }
+
     fn enter(&mut self, id: u32, most: Option<u64>) -> bool {
         if !self.begun {
-            self.begun = true;
-            self.look();
-            // What was there before is no guest's doing: an import counts bytes as sizes tell them.
-            for (place, seen) in self.places.iter_mut().zip(&self.seen) {
-                let given = place.given.unwrap_or(seen.bytes.saturating_sub(seen.sizes));
-                place.bytes = place.bytes.saturating_add(given);
-            }
-            self.settle(false);
+            self.begin();
         } else if self.full || most.is_some() {
             self.look();
             self.settle(false);

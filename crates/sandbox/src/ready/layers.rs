@@ -7,10 +7,11 @@ use crate::clock;
 use crate::disk;
 use crate::engine::Filtered;
 use crate::init;
-use crate::launch::{BASE_ID, Backend, Bounds, CgroupSeen, ID_COUNT, module_memory, outer_id};
+use crate::launch::{BASE_ID, Backend, Bounds, CgroupSeen, ID_COUNT, module_memory, translate};
 use crate::machine::{Vm, image_bytes, memory_of_machine};
 use crate::report::{Layer, LayerState};
 use crate::sessions;
+use crate::sys;
 use crate::wasm::Proven;
 use crate::wire::{Hello, Mend};
 
@@ -93,6 +94,27 @@ pub(super) fn required(tier: Tier) -> &'static [&'static str] {
     }
 }
 
+/// What of the host itself is told beside a sandbox: looked at while that still begins.
+#[derive(Debug)]
+pub(super) struct Around {
+    /// Filters that this program lives under itself (a container's); none where the kernel does not tell.
+    filters: Option<u64>,
+    /// Ids of this program's own user namespace.
+    ids: String,
+    /// Where crashes go; none where that cannot be read.
+    core_pattern: Option<String>,
+}
+
+impl Around {
+    pub(super) fn look() -> Around {
+        Around {
+            filters: crate::engine::filters("self").and_then(|n| u64::try_from(n).ok()),
+            ids: sys::text("/proc/self/uid_map").unwrap_or_default(),
+            core_pattern: sys::text("/proc/sys/kernel/core_pattern").ok(),
+        }
+    }
+}
+
 fn layer(name: &'static str, holds: bool, detail: impl Into<String>) -> Layer {
     let state = if holds { LayerState::Full } else { LayerState::None };
     Layer { name, state, detail: detail.into() }
@@ -123,9 +145,9 @@ pub(super) fn layers(
         layers.push(layer("kernel", hello.gvisor, "system calls are answered by gVisor's own kernel"));
     }
     if tier == Tier::Confined {
-        layers.extend(confined(seen, hello, around()));
+        layers.extend(confined(seen, hello));
         layers.extend(limits(tier, seen, bounds, hello));
-        layers.push(crashes(hello));
+        layers.push(crashes(hello, &seen.around));
         layers
             .push(call_kill(hello, "everything a call started; all of it at once by the sentinel's domain"));
         match &hello.modules {
@@ -150,8 +172,9 @@ pub(super) fn layers(
     }
     let (inside, outside, count) = seen.ids;
     // As the host's own namespace knows it: an executor that is root of a namespace only is not root.
-    let monitor = outer_id(outside);
-    let host_id = outer_id(outside.saturating_add(hello.uid.saturating_sub(inside)));
+    let outer = |id: u32| translate(&seen.around.ids, id);
+    let monitor = outer(outside);
+    let host_id = outer(outside.saturating_add(hello.uid.saturating_sub(inside)));
     if let Some(vm) = vm {
         let told = format!("{} is host {monitor}; {count} id(s) mapped", vm.monitor.name());
         layers.push(ids("monitor-ids", monitor != 0, told, (outside, count)));
@@ -178,7 +201,7 @@ pub(super) fn layers(
     layers.push(layer("no-new-privileges", hello.no_new_privs, format!("{}", hello.no_new_privs)));
     if tier == Tier::Namespace || tier == Tier::Microvm {
         // A machine's kernel has no filters but those of its guest.
-        let around = if vm.is_some() { Some(0) } else { around() };
+        let around = if vm.is_some() { Some(0) } else { seen.around.filters };
         layers.push(seccomp(hello, around, FILTERS, "allow-list of system calls and socket families"));
         layers.push(match hello.landlock.as_str() {
             "full" => layer("landlock", true, "files, devices, signals and abstract sockets"),
@@ -211,7 +234,7 @@ pub(super) fn layers(
         None => limits(tier, seen, bounds, hello),
     });
     if tier == Tier::Namespace {
-        layers.push(crashes(hello));
+        layers.push(crashes(hello, &seen.around));
     }
     layers.push(call_kill(hello, "everything a call started, wherever it hid"));
     match &hello.modules {
@@ -269,11 +292,6 @@ fn groups_kept(hello: &Hello) -> String {
 /// Filters of ours that an init has on, and one of the confined tier.
 const FILTERS: u64 = 3;
 const CONFINED_FILTERS: u64 = 3;
-
-/// Filters that this program lives under itself (a container's).
-fn around() -> Option<u64> {
-    crate::engine::filters("self").and_then(|n| u64::try_from(n).ok())
-}
 
 /// Ours are those that a guest has beyond what was there before: a filter alone may be a container's.
 fn seccomp(hello: &Hello, around: Option<u64>, ours: u64, what: &str) -> Layer {
@@ -343,7 +361,7 @@ fn of_modules(proven: &Proven, bounds: &Bounds) -> Vec<Layer> {
 }
 
 /// The confined tier's own story: what is closed, and what can still be seen.
-fn confined(seen: &Outside, hello: &Hello, around: Option<u64>) -> Vec<Layer> {
+fn confined(seen: &Outside, hello: &Hello) -> Vec<Layer> {
     let (_, outside, _) = seen.ids;
     let shared = hello.uid == outside && outside != crate::launch::BASE_ID + crate::launch::GUEST_ID;
     let whose = if shared { "the executor's own" } else { "an id of sandboxes only" };
@@ -370,7 +388,12 @@ fn confined(seen: &Outside, hello: &Hello, around: Option<u64>) -> Vec<Layer> {
             ),
         ),
         layer("no-new-privileges", hello.no_new_privs, format!("{}", hello.no_new_privs)),
-        seccomp(hello, around, CONFINED_FILTERS, "allow-list of system calls; sockets only as pairs"),
+        seccomp(
+            hello,
+            seen.around.filters,
+            CONFINED_FILTERS,
+            "allow-list of system calls; sockets only as pairs",
+        ),
         layer("landlock", hello.landlock == "full", "files, devices, signals, abstract sockets, tracing"),
         layer("signals", hello.signals_scoped, "a process of the same ids above init cannot be signalled"),
         layer("network", hello.no_sockets, "no socket can be made, loopback included"),
@@ -399,10 +422,10 @@ fn older_landlock(version: i64) -> String {
 
 /// Whether a guest's crash may reach a program of the host's, as root and outside. Every limit but 1 lets a `core_pattern`
 /// that is a pipe start its handler; one that is a socket (Linux 6.16) hands the crash to its server whatever the limit.
-fn crashes(hello: &Hello) -> Layer {
+fn crashes(hello: &Hello, around: &Around) -> Layer {
     // A setting that cannot be read counts as the worse one.
-    let pattern = std::fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap_or_else(|_| "|".to_owned());
-    match (hello.core_limit, pattern.chars().next()) {
+    let first = around.core_pattern.as_ref().map_or(Some('|'), |pattern| pattern.chars().next());
+    match (hello.core_limit, first) {
         (_, Some('@')) => part(
             "crashes",
             "a crash reaches the host's server, the socket of `core_pattern`, whatever the limit",
@@ -702,7 +725,14 @@ mod tests {
 
     fn nothing() -> Outside {
         let cgroup = CgroupSeen::default();
-        Outside { pid: 0, namespaces: Vec::new(), cgroup, ids: (0, 0, 0), scratch: None }
+        Outside {
+            pid: 0,
+            namespaces: Vec::new(),
+            cgroup,
+            ids: (0, 0, 0),
+            scratch: None,
+            around: Around::look(),
+        }
     }
 
     fn bounds() -> Bounds {

@@ -117,7 +117,7 @@ pub(crate) async fn launch(
         // The image has its size.
         Backend::Microvm { .. } => None,
         Backend::Confined | Backend::Namespace | Backend::Gvisor { .. } => {
-            Some(watched((&workspace, beside.given), &bounds, &seen, &sweep).map_err(start)?)
+            Some(watched((&workspace, beside.given), &bounds, &seen, &sweep))
         }
     };
     let (hello, channel) = pipes.open(offered.exchange()).await.map_err(|e| match e {
@@ -132,6 +132,8 @@ pub(crate) async fn launch(
     {
         return Err(Problem::Engine(proven.problem.clone()));
     }
+    // Only now: with an init that ended its folders are gone, and what ended it is the better reason.
+    let disk = disk.transpose().map_err(start)?;
     // What init made is there, and nothing of a guest has run.
     if let Some(disk) = &disk {
         disk.begin();

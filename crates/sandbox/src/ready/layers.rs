@@ -103,6 +103,8 @@ pub(super) struct Around {
     ids: String,
     /// Where crashes go; none where that cannot be read.
     core_pattern: Option<String>,
+    /// What ids of this host users may give to user namespaces of theirs, as lists of `user:first:count`.
+    lent: [String; 2],
 }
 
 impl Around {
@@ -111,6 +113,7 @@ impl Around {
             filters: crate::engine::filters("self").and_then(|n| u64::try_from(n).ok()),
             ids: sys::text("/proc/self/uid_map").unwrap_or_default(),
             core_pattern: sys::text("/proc/sys/kernel/core_pattern").ok(),
+            lent: ["/etc/subuid", "/etc/subgid"].map(|list| sys::text(list).unwrap_or_default()),
         }
     }
 }
@@ -177,7 +180,7 @@ pub(super) fn layers(
     let host_id = outer(outside.saturating_add(hello.uid.saturating_sub(inside)));
     if let Some(vm) = vm {
         let told = format!("{} is host {monitor}; {count} id(s) mapped", vm.monitor.name());
-        layers.push(ids("monitor-ids", monitor != 0, told, (outside, count)));
+        layers.push(ids("monitor-ids", monitor != 0, told, &seen.around, (outside, count)));
         layers.push(engine_filter("monitor-filter", vm.monitor.name(), seen.pid));
         let nobody = hello.uid != 0 && hello.gid != 0;
         layers.push(layer("ids", nobody, format!("guest {}:{} of its own kernel", hello.uid, hello.gid)));
@@ -188,7 +191,7 @@ pub(super) fn layers(
             hello.gid,
             groups_kept(hello)
         );
-        layers.push(ids("ids", host_id != 0, told, (outside, count)));
+        layers.push(ids("ids", host_id != 0, told, &seen.around, (outside, count)));
     }
     if tier == Tier::Gvisor {
         layers.push(engine_filter("engine-filter", "gVisor", seen.pid));
@@ -258,10 +261,9 @@ fn call_kill(hello: &Hello, what: &str) -> Layer {
 
 /// Ids of a sandbox on the host. Of those that only sandboxes should have, a host may have given some to a user for user
 /// namespaces: as root of one that user may signal and trace whoever has them.
-fn ids(name: &'static str, own: bool, told: String, (first, count): (u32, u32)) -> Layer {
+fn ids(name: &'static str, own: bool, told: String, around: &Around, (first, count): (u32, u32)) -> Layer {
     let (base, all) = (BASE_ID, BASE_ID + ID_COUNT);
-    let lists = ["/etc/subuid", "/etc/subgid"].map(|file| std::fs::read_to_string(file).unwrap_or_default());
-    let lent = lists.iter().find_map(|list| lent(list, first, count));
+    let lent = around.lent.iter().find_map(|list| lent(list, first, count));
     match lent.filter(|_| own && (base..all).contains(&first)) {
         Some(user) => part(
             name,
@@ -377,6 +379,7 @@ fn confined(seen: &Outside, hello: &Hello) -> Vec<Layer> {
             "ids",
             hello.uid != 0 && hello.gid != 0,
             format!("{}:{}, {whose}{}", hello.uid, hello.gid, groups_kept(hello)),
+            &seen.around,
             (outside, 1),
         ),
         layer(

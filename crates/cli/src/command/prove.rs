@@ -119,7 +119,7 @@ pub(crate) struct Kept(PathBuf, std::fs::File);
 impl Kept {
     /// What is there stays as it is until there is an outcome.
     pub(crate) fn open(path: &Path) -> anyhow::Result<Kept> {
-        let file = std::fs::File::options().write(true).create(true).truncate(false).open(path);
+        let file = std::fs::OpenOptions::new().create(true).truncate(false).write(true).open(path);
         Ok(Kept(path.to_owned(), file.map_err(|e| usage(format!("cannot write {}: {e}", path.display())))?))
     }
 

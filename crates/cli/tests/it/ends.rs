@@ -354,7 +354,7 @@ fn full_at_every_point(tier: &'static str) {
         let (mut full_at, mut fits) = (0, false);
         for kib in (4..).step_by(4) {
             let place = Place::new(tier, Who::Own);
-            fs::create_dir(place.path("data")).unwrap();
+            fs::create_dir_all(place.path("data")).unwrap();
             place.write("source/old", "x\n".repeat(2000));
             place.guild(&["run_shell", "finish"]);
             let model = Script::new([sh(guest), finish()]).start();

@@ -138,17 +138,18 @@ fn no_file_is_longer_than_a_reader_can_hold() {
 }
 
 #[test]
-fn code_without_guarantees_is_in_one_file() {
+fn code_without_guarantees_is_in_one_place() {
     let word = format!("{}{}", "un", "safe");
     for path in files("crates", ".rs") {
-        if told(&path) == "crates/sandbox/src/sys.rs" {
+        let name = told(&path);
+        if name == "crates/sandbox/src/sys.rs" || name.starts_with("crates/sandbox/src/sys/") {
             continue;
         }
         for (n, line) in fs::read_to_string(&path).unwrap().lines().enumerate() {
             let code = line.split("//").next().unwrap_or_default();
             let opens =
                 [" {", " fn", " impl", " extern"].iter().any(|next| code.contains(&format!("{word}{next}")));
-            assert!(!opens && !code.contains(&format!("({word}_code")), "{}:{}: {line}", told(&path), n + 1);
+            assert!(!opens && !code.contains(&format!("({word}_code")), "{name}:{}: {line}", n + 1);
         }
     }
 }

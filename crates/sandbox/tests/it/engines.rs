@@ -121,11 +121,11 @@ fn run(program: &Path, args: &[&str]) -> String {
 }
 
 /// A program without libraries: the walls have different ones.
-fn probe() -> (TempDir, PathBuf) {
+pub(crate) fn made(text: &str) -> (TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     std::fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o711)).unwrap();
     let (source, program) = (folder.path().join("probe.c"), folder.path().join("probe"));
-    std::fs::write(&source, PROBE).unwrap();
+    std::fs::write(&source, text).unwrap();
     let args = ["-static", "-O1", "-w", "-o", program.to_str().unwrap(), source.to_str().unwrap()];
     let said = run(Path::new("/usr/bin/cc"), &args);
     assert!(program.exists(), "{said}");
@@ -155,7 +155,7 @@ fn only(told: &BTreeMap<String, i32>, open: &[&[&str]]) {
 }
 
 fn in_place_of_a_monitor(firecracker: bool) -> BTreeMap<String, i32> {
-    let (_folder, program) = probe();
+    let (_folder, program) = made(PROBE);
     let host = crate::inside::host();
     let said =
         crate::inside::runtime().block_on(sandbox::in_place_of_a_monitor(&host, firecracker, &program));
@@ -176,7 +176,7 @@ fn a_firecracker_that_its_guest_took_over_gets_sockets_of_its_own_wall_only() {
 
 #[test]
 fn a_gvisor_that_its_guest_took_over_gets_no_more_than_what_its_own_walls_take() {
-    let (_folder, program) = probe();
+    let (_folder, program) = made(PROBE);
     let folder = tempfile::tempdir().unwrap();
     crate::own(folder.path());
     let host = crate::inside::host();
@@ -191,7 +191,7 @@ fn a_gvisor_that_its_guest_took_over_gets_no_more_than_what_its_own_walls_take()
 /// The control: what is refused there can be had where nothing stands in the way.
 #[test]
 fn the_same_program_gets_outside_what_it_is_refused_in_a_wall() {
-    let (_folder, program) = probe();
+    let (_folder, program) = made(PROBE);
     let told = told(&run(&program, &[]));
     for name in
         ["unix", "inet", "netlink-xfrm", "vsock", "userfaultfd", "process_vm_readv", "ptrace", "clone-user"]
@@ -233,7 +233,7 @@ fn every_process_of_a_running_gvisor_is_filtered_and_can_gain_nothing() {
 /// that gets gVisor's answers, and the sandbox goes on.
 #[test]
 fn a_guest_of_gvisor_is_answered_by_gvisor() {
-    let (_folder, program) = probe();
+    let (_folder, program) = made(PROBE);
     for runsc in [None, Some(crate::refusal::old_runsc())] {
         let inside = Inside::with(Tier::Gvisor, |plan| plan.runsc = runsc);
         let copy = inside.workspace().join("probe");

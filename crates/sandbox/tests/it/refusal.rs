@@ -43,10 +43,7 @@ fn r57_an_engine_that_does_not_work_is_a_refusal_not_a_weaker_tier() {
 #[test]
 fn an_engine_that_never_answers_is_a_failure_and_no_refusal() {
     let folder = tempfile::tempdir().unwrap();
-    let engine = folder.path().join("runsc");
-    std::fs::write(&engine, "#!/bin/sh\nexec sleep 600\n").unwrap();
-    std::fs::set_permissions(&engine, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    std::fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let (_made, engine) = crate::engines::made("int pause(void); int main(void) { for (;;) pause(); }");
     let mut plan = plan(Tier::Namespace, folder.path());
     plan.tier = TierChoice::Gvisor;
     plan.floor = Tier::Gvisor;

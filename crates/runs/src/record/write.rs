@@ -26,7 +26,8 @@ pub(super) struct Writer {
     path: PathBuf,
     lines: u64,
     head: String,
-    broken: bool,
+    /// Why a line could not be written.
+    broken: Option<String>,
     /// The last line is there.
     ended: bool,
 }
@@ -40,7 +41,7 @@ impl Writer {
             .mode(0o600)
             .open(&path)
             .map_err(RunError::io("create", &path))?;
-        Ok(Writer { file, path, lines: 0, head: NOTHING_BEFORE.to_owned(), broken: false, ended: false })
+        Ok(Writer { file, path, lines: 0, head: NOTHING_BEFORE.to_owned(), broken: None, ended: false })
     }
 
     /// Goes on behind the last whole line of a record that its run left unfinished; half a line behind it is taken
@@ -53,7 +54,7 @@ impl Writer {
             Ok(file)
         };
         let file = open().map_err(RunError::io("reopen", &path))?;
-        Ok(Writer { file, path, lines, head, broken: false, ended: false })
+        Ok(Writer { file, path, lines, head, broken: None, ended: false })
     }
 
     pub(super) fn append(&mut self, event: &Value) -> Result<(), RunError> {
@@ -64,8 +65,8 @@ impl Writer {
         }
         let written = self.write(event);
         self.ended = written.is_ok() && event["type"] == "run_end";
-        if written.is_err() {
-            self.broken = true;
+        if let Err(e) = &written {
+            self.broken.get_or_insert_with(|| e.to_string());
         }
         written.map_err(RunError::io("append to", &self.path))
     }
@@ -86,9 +87,9 @@ impl Writer {
     }
 
     fn write(&mut self, event: &Value) -> io::Result<()> {
-        if self.broken {
+        if let Some(why) = &self.broken {
             // Half a line may stand there; another behind it would only look like a record.
-            return Err(io::Error::other("an earlier line could not be written"));
+            return Err(io::Error::other(format!("an earlier line could not be written: {why}")));
         }
         let mut line = Map::new();
         line.insert("v".to_owned(), VERSION.into());

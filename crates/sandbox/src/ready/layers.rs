@@ -541,7 +541,7 @@ fn limits(tier: Tier, seen: &Outside, bounds: &Bounds, hello: &Hello) -> Vec<Lay
             ),
         )
     });
-    layers.push(cpu(seen, bounds, tier == Tier::Gvisor));
+    layers.push(cpu(seen, bounds, tier));
     let (every, at_least) = (disk::EVERY.as_millis(), disk::AT_LEAST.as_millis());
     let watched = format!(
         "watched: what the file system has left every {every} ms, and all of it every {at_least} ms (or {} times \
@@ -604,7 +604,10 @@ fn behind(first: i32) -> String {
 }
 
 /// Processor time, and who adds it up.
-fn cpu(seen: &Outside, bounds: &Bounds, engine: bool) -> Layer {
+fn cpu(seen: &Outside, bounds: &Bounds, tier: Tier) -> Layer {
+    let engine = matches!(tier, Tier::Gvisor | Tier::Microvm);
+    // Inside a gVisor who waits for a processor counts as one who uses it.
+    let init = if tier == Tier::Gvisor { "" } else { " added up by init every 100 ms;" };
     let whose = if engine { ", the engine's own among it" } else { "" };
     let all = match (&seen.cgroup.clock, engine) {
         (Some(_), _) => {
@@ -619,7 +622,7 @@ fn cpu(seen: &Outside, bounds: &Bounds, engine: bool) -> Layer {
         "cpu",
         true,
         format!(
-            "by construction: {} s of all processes together, the dead too, added up by init every 100 ms; {all}; each by rlimit",
+            "by construction: {} s of all processes together, the dead too;{init} {all}; each by rlimit",
             bounds.cpu_s
         ),
     )
@@ -662,7 +665,7 @@ fn machine_limits(vm: &Vm, seen: &Outside, hello: &Hello, bounds: &Bounds) -> Ve
             within(hello.cores.into(), cores.into()),
             format!("the machine was given {cores}{turns}; its kernel has {}", hello.cores),
         ),
-        cpu(seen, bounds, true),
+        cpu(seen, bounds, Tier::Microvm),
         layer(
             "disk",
             within(hello.disk, image),

@@ -201,6 +201,16 @@ for i in range(4096):
         assert_eq!((next.out.as_str(), next.outcome.stopped_by), ("", StoppedBy::Cpu), "{:?}", next.outcome);
     }
 
+    fn who_waits_for_a_processor_uses_none(inside: &Inside) {
+        let inside = &Inside::with(inside.tier, |plan| {
+            plan.limits.cpu = Duration::from_secs(10);
+            plan.limits.cores = 1;
+        });
+        // 48 s if each counted for all the time that it is there.
+        let ran = inside.sh("for i in 1 2 3 4 5 6 7 8 9 10 11 12; do (timeout 4 sh -c 'while :; do :; done') & done; wait; echo all");
+        assert_eq!((ran.out.as_str(), ran.outcome.stopped_by), ("all\n", StoppedBy::Exit), "{:?}", ran.outcome);
+    }
+
     fn processor_time_of_the_dead_counts(inside: &Inside) {
         let inside = &Inside::with(inside.tier, |plan| plan.limits.cpu = Duration::from_secs(3));
         // Each burns a third of a second and is gone; bounded.

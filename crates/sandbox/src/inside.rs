@@ -29,7 +29,7 @@ use crate::init::Serves;
 use crate::launch::{Backend, Bounds, GUEST_ID, Held, Launch, PRIORITY, Place};
 use crate::sys::{self, Forbid};
 use crate::view::{self, Survey, Trees};
-use crate::{confined, filter, gvisor, init, machine, rules};
+use crate::{confined, filter, gvisor, init, machine, rules, weight};
 
 /// What the forker hands to the new process.
 pub(crate) struct Start<'a> {
@@ -249,7 +249,7 @@ fn prepare(start: &mut Start<'_>) -> Result<(), Failure> {
 /// What a socket of TCP may hold, in both directions together, is what is counted for one: the kernel lets them grow to
 /// some MiB each. The network is the sandbox's own.
 fn bound_tcp() -> io::Result<()> {
-    let most = init::SOCKET / 2;
+    let most = weight::SOCKET / 2;
     fs::write("/proc/sys/net/ipv4/tcp_rmem", format!("4096 65536 {most}"))?;
     fs::write("/proc/sys/net/ipv4/tcp_wmem", format!("4096 16384 {most}"))
 }

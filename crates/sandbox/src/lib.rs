@@ -56,6 +56,7 @@ mod sys;
 mod table;
 mod view;
 mod wasm;
+mod weight;
 mod wire;
 
 pub use call::{Call, CallBounds, Cancel, Ended, Job, ModuleCall, Outcome, Stream, Usage};

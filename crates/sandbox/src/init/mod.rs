@@ -22,7 +22,6 @@ mod porter;
 mod sweep;
 mod terminal;
 mod walk;
-mod weight;
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -45,7 +44,6 @@ use meter::Meter;
 pub(crate) use module::MODULE_FD;
 use porter::Porter;
 use sweep::{Kin, Weigh};
-pub(crate) use weight::{PIPE, SOCKET};
 
 /// Processor time is added up this often; so are memory and processes where the kernel does not count them itself.
 const COUNT_EVERY_MS: u64 = 100;

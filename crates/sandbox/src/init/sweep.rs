@@ -6,8 +6,7 @@ use std::fs;
 use crate::launch::Walls;
 use crate::sys;
 use crate::table::{self, Seen, has_first, snapshot};
-
-use super::weight;
+use crate::weight;
 
 /// Init's own children: who is a supervisor, and what the rest of them is.
 pub(super) struct Kin {

@@ -6,13 +6,13 @@ use super::Outside;
 use crate::clock;
 use crate::disk;
 use crate::engine::Filtered;
-use crate::init;
 use crate::launch::{BASE_ID, Backend, Bounds, CgroupSeen, ID_COUNT, module_memory, translate};
 use crate::machine::{Vm, image_bytes, memory_of_machine};
 use crate::report::{Layer, LayerState};
 use crate::sessions;
 use crate::sys;
 use crate::wasm::Proven;
+use crate::weight;
 use crate::wire::{Hello, Mend};
 
 /// What a module has around it besides.
@@ -569,12 +569,12 @@ const SWAP: &str = "and as much as there is of this host's swap beyond it, which
 
 /// What init counts beside memory where no group does, and what nobody counts then.
 fn beside_memory(tier: Tier, hello: &Hello) -> String {
-    let (socket, pipe) = (init::SOCKET >> 10, init::PIPE >> 10);
+    let (socket, pipe) = (weight::SOCKET >> 10, weight::PIPE >> 10);
     match tier {
         // Its network is its engine's.
         Tier::Gvisor | Tier::Microvm => "the engine's own is not counted".to_owned(),
         Tier::Confined | Tier::Namespace | Tier::Wasm => {
-            let tcp = match hello.tcp > init::SOCKET && tier == Tier::Namespace {
+            let tcp = match hello.tcp > weight::SOCKET && tier == Tier::Namespace {
                 true => format!(", though one of TCP may hold {} KiB", hello.tcp >> 10),
                 false => String::new(),
             };

@@ -12,16 +12,16 @@ pub(crate) const PIPE: u64 = 64 << 10;
 
 /// What a look at one process costs nothing more to tell.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Weight {
+pub(crate) struct Weight {
     /// Bytes of memory.
-    pub(super) memory: u64,
+    pub(crate) memory: u64,
     /// Descriptors that there is room for in its table; 0 where they do not count.
-    pub(super) table: u64,
+    pub(crate) table: u64,
 }
 
 /// Private and shared memory of a process, what of it was swapped out, and its page tables; its mapped files belong to
 /// the page cache.
-pub(super) fn of(pid: i32) -> Weight {
+pub(crate) fn of(pid: i32) -> Weight {
     let process = PathBuf::from(format!("/proc/{pid}"));
     let told = |folder: &Path| parse(&fs::read_to_string(folder.join("status")).unwrap_or_default());
     // The first thread of a process may have ended while others go on: then it tells of no memory.
@@ -52,7 +52,7 @@ fn parse(status: &str) -> Option<Weight> {
 
 /// Bytes that the sockets and pipes of a process may hold, those that others had before counted with these. Of one that
 /// cannot be looked at, all that its table has room for.
-pub(super) fn buffers(pid: i32, table: u64, seen: &mut BTreeSet<PathBuf>) -> u64 {
+pub(crate) fn buffers(pid: i32, table: u64, seen: &mut BTreeSet<PathBuf>) -> u64 {
     let process = PathBuf::from(format!("/proc/{pid}"));
     let list = |folder: &Path| -> Option<Vec<PathBuf>> {
         let dir = fs::read_dir(folder.join("fd")).ok()?;
@@ -95,6 +95,10 @@ mod tests {
             "Name:\tx\nFDSize:\t128\nRssAnon:\t 10 kB\nRssShmem:\t 20 kB\nVmPTE:\t 3 kB\nVmSwap:\t 4 kB\n";
         assert_eq!(parse(status), Some(Weight { memory: 37 << 10, table: 128 }));
         assert_eq!(parse("RssAnon: 1 kB\nRssShmem: 0 kB\n"), Some(Weight { memory: 1 << 10, table: 0 }));
+        let other = "RssAnon:\t 1 kB\nRssShmem:\t 2 kB\nVmPTE:\t 4 kB\nVmSwap:\t 8 kB\n";
+        assert_eq!(parse(other), Some(Weight { memory: 15 << 10, table: 0 }));
+        // A process that is over.
+        assert_eq!(parse("Name:\tover\n"), None);
         // A process whose first thread has ended.
         assert_eq!(parse("Name:\tx\nFDSize:\t128\n"), None);
     }

@@ -293,6 +293,20 @@ pub(crate) fn ignore(signal: i32) {
     unsafe { libc::signal(signal, libc::SIG_IGN) };
 }
 
+/// Whether two threads have one table of descriptors. Who may not know is told an error.
+pub(crate) fn share_descriptors(one: i32, other: i32) -> io::Result<bool> {
+    const FILES: i32 = 2;
+    // SAFETY: numbers only.
+    Ok(check(unsafe { libc::syscall(libc::SYS_kcmp, one, other, FILES, 0u64, 0u64) })? == 0)
+}
+
+/// Gives the calling thread a table of descriptors of its own.
+#[cfg(test)]
+pub(crate) fn part_descriptors() -> io::Result<()> {
+    // SAFETY: the new table holds what the old one does.
+    check(i64::from(unsafe { libc::unshare(libc::CLONE_FILES) })).map(drop)
+}
+
 /// Closes every descriptor from `first` on.
 pub(crate) fn close_from(first: u32) {
     close_between(first, u32::MAX);

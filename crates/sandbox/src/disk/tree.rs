@@ -31,6 +31,10 @@ pub(crate) struct Taken {
     pub(crate) files: u64,
 }
 
+/// The files whose bytes have been counted, by device and inode: one may have several names, be moved before a look
+/// that goes on, or lose its name and be found once more by who holds it.
+pub(crate) type Counted = BTreeSet<(u64, u64)>;
+
 /// One look at one tree.
 pub(crate) struct Look<'a> {
     pub(crate) taken: Taken,
@@ -39,8 +43,7 @@ pub(crate) struct Look<'a> {
     /// Entries after which it ends.
     most: u64,
     device: u64,
-    /// Files with several names, and files without one, that have been counted.
-    counted: &'a mut BTreeSet<u64>,
+    counted: &'a mut Counted,
     till: &'a Till<'a>,
     names: usize,
 }
@@ -77,7 +80,7 @@ impl<'a> Look<'a> {
     pub(crate) fn at(
         top: BorrowedFd<'_>,
         most: u64,
-        counted: &'a mut BTreeSet<u64>,
+        counted: &'a mut Counted,
         till: &'a Till<'a>,
     ) -> Look<'a> {
         let mut look =
@@ -180,7 +183,7 @@ impl<'a> Look<'a> {
         let folder = FileType::from_raw_mode(stat.st_mode) == FileType::Directory;
         // Every name is one, though its bytes are another's too.
         self.taken.files += 1;
-        if !folder && stat.st_nlink > 1 && !self.counted.insert(stat.st_ino) {
+        if !folder && !self.counted.insert((stat.st_dev, stat.st_ino)) {
             return;
         }
         let bytes = u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512);
@@ -219,7 +222,7 @@ mod tests {
     fn look(top: &Path, most: u64) -> (Taken, bool) {
         let fd = fs::File::open(top).unwrap();
         let stop = AtomicBool::new(false);
-        let mut counted = BTreeSet::new();
+        let mut counted = Counted::new();
         let till = Till::some_time(&stop);
         let look = Look::at(fd.as_fd(), most, &mut counted, &till);
         (look.taken, look.whole)

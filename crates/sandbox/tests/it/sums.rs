@@ -139,6 +139,27 @@ print('all')";
         assert_eq!((room.out.trim(), room.outcome.stopped_by), ("10485760", StoppedBy::Exit), "{}", room.err);
     }
 
+    /// The file system goes on taking blocks for lists of what was written; nobody is struck for those.
+    fn what_the_file_system_takes_later_for_itself_strikes_nobody(inside: &Inside) {
+        let inside = &Inside::with(inside.tier, |plan| plan.limits.disk = 32 * MIB);
+        let scattered = "import os
+for name in 'f','g':
+    fd=os.open(name,os.O_CREAT|os.O_WRONLY)
+    for i in range(4000): os.pwrite(fd,bytes([1])*4096,i*8192)
+open('h','wb').write(bytes([1])*786432)
+print('all')";
+        let ran = inside.python(scattered);
+        assert_eq!((ran.out.as_str(), ran.outcome.stopped_by), ("all\n", StoppedBy::Exit), "{:?}", ran.outcome);
+        let (before, _) = taken(&inside.workspace());
+        for name in ["f", "g", "h"] {
+            std::fs::File::open(inside.workspace().join(name)).unwrap().sync_all().unwrap();
+        }
+        let (after, _) = taken(&inside.workspace());
+        assert!(after >= before && after >= 32 * MIB, "{before} {after}");
+        let looked = inside.sh("sleep 1; echo here");
+        assert_eq!((looked.out.as_str(), looked.outcome.stopped_by), ("here\n", StoppedBy::Exit));
+    }
+
     fn a_tool_for_files_finds_no_room_in_a_full_workspace(inside: &Inside) {
         let inside = &Inside::with(inside.tier, |plan| plan.limits.disk = 16 * MIB);
         strike(inside, FILL, 16 * MIB);

@@ -46,11 +46,13 @@ pub(crate) const AT_LEAST: Duration = Duration::from_millis(250);
 pub(crate) const SHARE: u32 = 20;
 /// A tree that takes no longer than this is looked at after each call.
 const CHEAP: Duration = Duration::from_millis(2);
-/// How long what is swept away may take to be gone, and the part of its bound that it may still add, before what is
-/// added counts as somebody else's.
-const SWEEP: Duration = Duration::from_secs(1);
+/// How long what is swept away may take to be gone on a busy machine, and the part of its bound, or the bytes where that is
+/// less, that it may still add, before what is added counts as somebody else's.
+const SWEEP: Duration = Duration::from_secs(5);
 /// See [`SWEEP`].
 const PART: u64 = 4;
+/// See [`SWEEP`].
+const ADDED: u64 = 64 << 20;
 /// Between two strikes.
 const AGAIN: Duration = Duration::from_millis(500);
 /// A file system goes on taking for what was written before: ext4 makes its lists of extents when it writes out, 4 KiB
@@ -60,18 +62,30 @@ const OWN: u64 = 128;
 const LISTS: u64 = 64 << 10;
 /// Looks in a row that could not see everything, after which a tree counts as too large.
 const BLIND: u32 = 3;
-/// A look takes no longer: a guest may make it as slow as it likes.
+/// A look takes no more of a processor, and four times that on a busy machine: a guest may make it as slow as it likes. The
+/// one after a late one may take twice as much, up to [`DOUBLED`] times.
 const LONGEST: Duration = Duration::from_secs(1);
+/// See [`LONGEST`].
+const DOUBLED: u32 = 3;
+/// While looks are late, what others write on that disk is not taken for the guest's for so long after the last whole one.
+const TRUST: Duration = Duration::from_secs(20);
 
 /// When a look ends, done or not.
 pub(crate) struct Till<'a> {
-    at: Instant,
+    began: Instant,
+    used: Duration,
+    most: Duration,
     stop: &'a AtomicBool,
 }
 
 impl<'a> Till<'a> {
+    fn after(most: Duration, stop: &'a AtomicBool) -> Till<'a> {
+        Till { began: Instant::now(), used: processor(), most, stop }
+    }
+
+    #[cfg(test)]
     fn some_time(stop: &'a AtomicBool) -> Till<'a> {
-        Till { at: Instant::now() + LONGEST, stop }
+        Till::after(LONGEST, stop)
     }
 
     fn is_over(&self) -> bool {
@@ -79,8 +93,15 @@ impl<'a> Till<'a> {
     }
 
     fn is_late(&self) -> bool {
-        Instant::now() >= self.at
+        let wall = self.began.elapsed();
+        wall >= self.most && (wall >= self.most * 4 || processor().saturating_sub(self.used) >= self.most)
     }
+}
+
+/// What this thread has had of a processor.
+fn processor() -> Duration {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(u64::try_from(now.tv_sec).unwrap_or(0), u32::try_from(now.tv_nsec).unwrap_or(0))
 }
 
 /// A folder and its bounds.
@@ -149,28 +170,7 @@ impl Disk {
         let (orders, taken) = channel();
         let (strike, strikes) = watch::channel(BTreeSet::new());
         let stop = Arc::new(AtomicBool::new(false));
-        let watcher = Watcher {
-            strike,
-            sweep,
-            first,
-            stop: Arc::clone(&stop),
-            levels: places.iter().map(|p| Taken { bytes: p.bytes, files: p.files, sizes: 0 }).collect(),
-            seen: vec![Taken::default(); places.len()],
-            free: vec![Free::default(); places.len()],
-            places,
-            begun: false,
-            looked: Instant::now(),
-            cost: Duration::ZERO,
-            tree: Duration::ZERO,
-            blind: 0,
-            late: false,
-            full: false,
-            found_full: false,
-            calls: Growth::default(),
-            left: false,
-            swept: None,
-            struck: None,
-        };
+        let watcher = Watcher::new(places, first, sweep, (strike, Arc::clone(&stop)));
         let thread =
             std::thread::Builder::new().name("disk".to_owned()).spawn(move || watcher.serve(&taken))?;
         Ok(Disk { orders: Some(orders), first: Mutex::default(), strikes, stop, thread: Some(thread) })
@@ -225,6 +225,13 @@ impl Drop for Disk {
     }
 }
 
+impl Taken {
+    /// More than this counts as more.
+    fn most(self) -> u64 {
+        self.bytes.saturating_add(LISTS.max(self.bytes / OWN))
+    }
+}
+
 /// What a file system has left.
 #[derive(Clone, Copy, Debug, Default)]
 struct Free {
@@ -251,6 +258,10 @@ struct Watcher {
     blind: u32,
     /// The last look ended before it was done.
     late: bool,
+    /// See [`LONGEST`].
+    longest: Duration,
+    /// When a look last saw everything.
+    whole: Instant,
     full: bool,
     /// It was so when the last call began, or others filled it since: that one is not told for it.
     found_full: bool,
@@ -263,6 +274,38 @@ struct Watcher {
 }
 
 impl Watcher {
+    fn new(
+        places: Vec<Place>,
+        first: i32,
+        sweep: Box<dyn Fn() + Send>,
+        (strike, stop): (watch::Sender<BTreeSet<u32>>, Arc<AtomicBool>),
+    ) -> Watcher {
+        Watcher {
+            strike,
+            sweep,
+            first,
+            stop,
+            levels: places.iter().map(|p| Taken { bytes: p.bytes, files: p.files, sizes: 0 }).collect(),
+            seen: vec![Taken::default(); places.len()],
+            free: vec![Free::default(); places.len()],
+            places,
+            begun: false,
+            looked: Instant::now(),
+            cost: Duration::ZERO,
+            tree: Duration::ZERO,
+            blind: 0,
+            late: false,
+            longest: LONGEST,
+            whole: Instant::now(),
+            full: false,
+            found_full: false,
+            calls: Growth::default(),
+            left: false,
+            swept: None,
+            struck: None,
+        }
+    }
+
     fn serve(mut self, orders: &Receiver<Order>) {
         loop {
             let order = if !self.calls.is_idle() || self.left || self.swept.is_some() {
@@ -294,7 +337,7 @@ impl Watcher {
 
     fn begin(&mut self) {
         self.begun = true;
-        self.look();
+        self.look_whole();
         // What was there before is no guest's doing: an import counts bytes as sizes tell them.
         for (place, seen) in self.places.iter_mut().zip(&self.seen) {
             let given = place.given.unwrap_or(seen.bytes.saturating_sub(seen.sizes));
@@ -306,11 +349,18 @@ impl Watcher {
     fn enter(&mut self, id: u32, most: Option<u64>) -> bool {
         if !self.begun {
             self.begin();
-        } else if self.full || most.is_some() {
+        } else if most.is_some() || self.blind > 0 {
+            // What was added while nobody could count is nobody's who begins now.
+            let unsure = self.blind > 0 && self.calls.is_idle();
+            self.look_whole();
+            self.settle(unsure);
+        } else if self.full {
             self.look();
             self.settle(false);
         }
-        self.calls.enter(id, most, self.workspace(), self.left);
+        // What nobody could count is not this one's.
+        let now = if self.blind > 0 { self.workspace_at_most() } else { self.workspace() };
+        self.calls.enter(id, most, now, self.left);
         self.found_full = self.full;
         self.full
     }
@@ -328,6 +378,9 @@ impl Watcher {
         let look = struck || bounded || self.full || self.tree <= CHEAP || self.may_be_over();
         if look {
             self.look();
+            if self.blind > 0 && self.late {
+                self.look();
+            }
         }
         let over = self.calls.leave(call, self.workspace(), background);
         if look {
@@ -357,16 +410,17 @@ impl Watcher {
 
     fn tick(&mut self) {
         let since = self.looked.elapsed();
-        if self.blind > 0 {
+        if self.is_distrusted() {
             // Nobody knows, and another look would find out no more.
-            if self.sandbox_may_be_over() {
+            if self.sandbox_may_be(false) {
                 return self.strike();
             }
             if let Some(over) = self.calls.over(self.workspace_at_most()) {
                 return self.strike_these(over);
             }
         }
-        let due = since >= AT_LEAST.max(self.cost * SHARE);
+        let late = self.blind > 0 && self.late;
+        let due = since >= AT_LEAST.max(self.cost * if late { 1 } else { SHARE });
         let soon = since >= EVERY.max(self.cost) && (self.swept.is_some() || self.may_be_over());
         if !due && !soon {
             return;
@@ -383,11 +437,15 @@ impl Watcher {
                 return self.settle(true);
             }
             let bound = self.places.first().map_or(0, |place| place.bytes);
-            let most = self.calls.least().map_or(bound, |least| least.min(bound)) / PART;
+            let most = (self.calls.least().map_or(bound, |least| least.min(bound)) / PART).max(ADDED);
             if (still || at.elapsed() < SWEEP) && now.bytes <= then.bytes.saturating_add(most) {
                 return;
             }
             self.swept = None;
+        }
+        if self.is_over() {
+            // What is moved about during a look may have been seen twice.
+            self.look();
         }
         if self.is_over() {
             self.strike();
@@ -431,17 +489,21 @@ impl Watcher {
     }
 
     fn is_over(&self) -> bool {
-        let most = |level: &Taken| level.bytes.saturating_add(LISTS.max(level.bytes / OWN));
-        let over = |(seen, level): (&Taken, &Taken)| seen.bytes > most(level) || seen.files > level.files;
+        let over = |(seen, level): (&Taken, &Taken)| seen.bytes > level.most() || seen.files > level.files;
         // Who makes a look slow has not thereby taken anything.
-        let blind = self.blind > 0 && (self.sandbox_may_be_over() || (self.blind >= BLIND && !self.late));
-        blind || self.seen.iter().zip(&self.levels).any(over)
+        let blind = self.is_distrusted() && self.sandbox_may_be(false);
+        blind || (self.blind >= BLIND && !self.late) || self.seen.iter().zip(&self.levels).any(over)
+    }
+
+    /// Whether what the file system has lost counts as the guest's, since no look can see everything.
+    fn is_distrusted(&self) -> bool {
+        self.blind > 0 && (!self.late || self.whole.elapsed() >= TRUST)
     }
 
     /// Whether what the file system has lost since the last look would fill it, or be more than a call may add, had the
     /// guest taken it.
     fn may_be_over(&self) -> bool {
-        self.sandbox_may_be_over()
+        self.sandbox_may_be(true)
             || (self.calls.is_bounded() && self.calls.over(self.workspace_at_most()).is_some())
     }
 
@@ -452,14 +514,29 @@ impl Watcher {
         self.workspace().saturating_add(lost)
     }
 
-    fn sandbox_may_be_over(&self) -> bool {
+    /// Whether the sandbox's bound might be reached, or passed by so much that it counts.
+    fn sandbox_may_be(&self, reached: bool) -> bool {
         self.places.iter().enumerate().any(|(at, place)| {
-            let now = free(place);
-            let grown = |then: u64, now: u64| then.saturating_sub(now);
-            self.seen[at].bytes.saturating_add(grown(self.free[at].bytes, now.bytes)) >= self.levels[at].bytes
-                || self.seen[at].files.saturating_add(grown(self.free[at].files, now.files))
-                    > self.levels[at].files
+            let (now, then, level) = (free(place), self.free[at], self.levels[at]);
+            let bytes = self.seen[at].bytes.saturating_add(then.bytes.saturating_sub(now.bytes));
+            let files = self.seen[at].files.saturating_add(then.files.saturating_sub(now.files));
+            let over = if reached { bytes >= level.bytes } else { bytes > level.most() };
+            over || files > level.files
         })
+    }
+
+    fn till<'a>(&self, stop: &'a AtomicBool) -> Till<'a> {
+        Till::after(self.longest * 2_u32.pow(self.blind.min(DOUBLED)), stop)
+    }
+
+    /// Looks until one has seen everything, as long as a longer one may.
+    fn look_whole(&mut self) {
+        for _ in 0..=DOUBLED {
+            self.look();
+            if self.blind == 0 || !self.late {
+                return;
+            }
+        }
     }
 
     /// A look at everything. Where it could not see all, what was seen before still counts, and so does what the file
@@ -467,7 +544,7 @@ impl Watcher {
     fn look(&mut self) {
         let began = Instant::now();
         let stop = Arc::clone(&self.stop);
-        let till = Till::some_time(&stop);
+        let till = self.till(&stop);
         let mut counted = Counted::new();
         let mut whole = true;
         let (mut seen, mut left) = (Vec::new(), Vec::new());
@@ -495,6 +572,7 @@ impl Watcher {
         self.late = till.is_late();
         if whole {
             (self.seen, self.free, self.blind) = (seen, left, 0);
+            self.whole = Instant::now();
         } else {
             for (had, seen) in self.seen.iter_mut().zip(seen) {
                 had.bytes = had.bytes.max(seen.bytes);
@@ -512,5 +590,85 @@ fn free(place: &Place) -> Free {
         Ok(seen) => Free { bytes: seen.f_bfree.saturating_mul(seen.f_frsize), files: seen.f_ffree },
         // Nothing left is said: a look follows.
         Err(_) => Free::default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    const MIB: u64 = 1 << 20;
+
+    /// A workspace that may have 8 MiB and has them, one call in it, and each look late.
+    fn full(dir: &Path) -> (Watcher, Strikes) {
+        let (strike, strikes) = watch::channel(BTreeSet::new());
+        let places = vec![Place::open(dir, 8 * MIB, 100).unwrap().given(Some(0))];
+        let own = i32::try_from(std::process::id()).unwrap();
+        let mut watcher = Watcher::new(places, own, Box::new(|| {}), (strike, Arc::default()));
+        watcher.begin();
+        fs::write(dir.join("big"), vec![7; 8 << 20]).unwrap();
+        watcher.look();
+        watcher.settle(true);
+        watcher.enter(1, None);
+        watcher.longest = Duration::ZERO;
+        (watcher, strikes)
+    }
+
+    /// As after some time: the next look is due.
+    fn tick(watcher: &mut Watcher) {
+        watcher.looked -= Duration::from_secs(60);
+        watcher.tick();
+    }
+
+    #[test]
+    fn who_is_full_and_adds_nothing_is_not_struck_because_looks_are_late() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut watcher, strikes) = full(dir.path());
+        for _ in 0..10 {
+            tick(&mut watcher);
+        }
+        assert!(watcher.blind > 0 && watcher.late);
+        assert!(strikes.borrow().is_empty());
+    }
+
+    #[test]
+    fn what_others_write_while_looks_are_late_strikes_nobody_for_a_while_and_then_does() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut watcher, strikes) = full(dir.path());
+        tick(&mut watcher);
+        // Much that is there no more.
+        watcher.free[0].bytes += 1 << 50;
+        tick(&mut watcher);
+        assert!(strikes.borrow().is_empty());
+        watcher.whole -= TRUST;
+        tick(&mut watcher);
+        assert_eq!(*strikes.borrow(), BTreeSet::from([1]));
+    }
+
+    #[test]
+    fn the_look_after_a_late_one_may_take_longer() {
+        let dir = tempfile::tempdir().unwrap();
+        let stop = AtomicBool::new(false);
+        let (mut watcher, _strikes) = full(dir.path());
+        tick(&mut watcher);
+        watcher.longest = LONGEST;
+        let till = watcher.till(&stop);
+        assert!(watcher.blind > 0 && till.most >= 2 * LONGEST, "{:?}", till.most);
+    }
+
+    #[test]
+    fn who_begins_is_not_struck_for_what_was_added_while_looks_were_late() {
+        for most in [None, Some(MIB)] {
+            let dir = tempfile::tempdir().unwrap();
+            let (mut watcher, strikes) = full(dir.path());
+            fs::write(dir.path().join("more"), vec![7; 3 << 20]).unwrap();
+            watcher.leave(1, false, false);
+            assert!(watcher.blind > 0);
+            watcher.longest = Duration::from_secs(60);
+            assert!(watcher.enter(2, most));
+            tick(&mut watcher);
+            assert!(watcher.blind == 0 && strikes.borrow().is_empty());
+        }
     }
 }

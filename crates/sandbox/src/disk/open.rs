@@ -15,7 +15,7 @@ use crate::disk::tree::{Counted, Taken};
 use crate::{sys, table};
 
 /// Descriptors looked at; who has more of them open than that is not looked at to the end.
-const MOST: usize = 100_000;
+const MOST: usize = 300_000;
 /// A table of more descriptors than this is kept in mind: threads, and processes of an engine, have one together, and to
 /// look into it once more would cost more than to ask whether it is the same.
 const LARGE: usize = 32;

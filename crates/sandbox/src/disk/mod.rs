@@ -260,8 +260,8 @@ struct Watcher {
     late: bool,
     /// See [`LONGEST`].
     longest: Duration,
-    /// When a look last saw everything.
-    whole: Instant,
+    /// Since when no look has seen everything, while somebody ran.
+    since: Instant,
     full: bool,
     /// It was so when the last call began, or others filled it since: that one is not told for it.
     found_full: bool,
@@ -296,7 +296,7 @@ impl Watcher {
             blind: 0,
             late: false,
             longest: LONGEST,
-            whole: Instant::now(),
+            since: Instant::now(),
             full: false,
             found_full: false,
             calls: Growth::default(),
@@ -357,6 +357,9 @@ impl Watcher {
         } else if self.full {
             self.look();
             self.settle(false);
+        }
+        if self.calls.is_idle() {
+            self.since = Instant::now();
         }
         // What nobody could count is not this one's.
         let now = if self.blind > 0 { self.workspace_at_most() } else { self.workspace() };
@@ -497,7 +500,7 @@ impl Watcher {
 
     /// Whether what the file system has lost counts as the guest's, since no look can see everything.
     fn is_distrusted(&self) -> bool {
-        self.blind > 0 && (!self.late || self.whole.elapsed() >= TRUST)
+        self.blind > 0 && (!self.late || self.since.elapsed() >= TRUST)
     }
 
     /// Whether what the file system has lost since the last look would fill it, or be more than a call may add, had the
@@ -572,7 +575,7 @@ impl Watcher {
         self.late = till.is_late();
         if whole {
             (self.seen, self.free, self.blind) = (seen, left, 0);
-            self.whole = Instant::now();
+            self.since = Instant::now();
         } else {
             for (had, seen) in self.seen.iter_mut().zip(seen) {
                 had.bytes = had.bytes.max(seen.bytes);
@@ -641,7 +644,7 @@ mod tests {
         watcher.free[0].bytes += 1 << 50;
         tick(&mut watcher);
         assert!(strikes.borrow().is_empty());
-        watcher.whole -= TRUST;
+        watcher.since -= TRUST;
         tick(&mut watcher);
         assert_eq!(*strikes.borrow(), BTreeSet::from([1]));
     }

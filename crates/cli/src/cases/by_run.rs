@@ -18,8 +18,8 @@ use super::seen::{Seen, Step, json_of, steps_of};
 use super::verdict::{Trouble, Unasked};
 use super::world::{PATIENCE, World, sound};
 
-/// What a call started must be gone by then.
-const GONE: Duration = Duration::from_millis(500);
+/// What a call started must be gone by then; what is left of it on purpose sleeps for minutes.
+const GONE: Duration = Duration::from_secs(10);
 /// How long the attacker of a race goes on.
 const RACE: Duration = Duration::from_secs(8);
 /// Calls in one answer.
@@ -69,9 +69,9 @@ pub(super) fn carried_out(
     }
     let took = began.elapsed();
     let mut survivors = 0;
+    let looked = Instant::now();
     if from_outside && goes_on {
         let left = |drive: &Drive| drive.on_host().difference(&host_before).filter(|p| p.lives()).count();
-        let looked = Instant::now();
         survivors = left(&drive);
         while survivors > 0 && looked.elapsed() < GONE {
             std::thread::sleep(Duration::from_millis(5));
@@ -79,9 +79,12 @@ pub(super) fn carried_out(
         }
     }
     if from_inside && goes_on {
-        let looked = Instant::now();
         let mut now = drive.inside()?;
+        // Each look is a step of the run, of which there are not many.
+        let mut pause = Duration::from_millis(20);
         while now > before && looked.elapsed() < GONE {
+            std::thread::sleep(pause);
+            pause *= 2;
             now = drive.inside()?;
         }
         survivors = survivors.max(now.saturating_sub(before));

@@ -70,7 +70,7 @@ fn survivors_and_changes_are_seen() {
         "input": {"name": "write_file", "arguments": {"path": "f", "content": "{{REP:x:3}}"}},
         "expect": {"outcome": "ok", "unchanged": ["f"], "file_equals": {"f": "xxx"}},
     });
-    let lives = "sleep 40 </dev/null >/dev/null 2>&1 & echo started";
+    let lives = "sleep 400 </dev/null >/dev/null 2>&1 & echo started";
     let survivor = row("survivor", &[], &["sh", "-c", lives], json!({"outcome": "ok", "survivors": 0}));
     let (ran, rows) = told(&[changed, survivor]);
     assert_eq!(ran.code, Some(1));
@@ -176,7 +176,7 @@ fn ctrl_c_leaves_nothing() {
     kill_process(Pid::from_child(&program), Signal::INT).unwrap();
     let ran = told_by(program.wait_with_output().unwrap());
     ran.assert_refused(5, "cancelled");
-    assert!(asked.elapsed() < Duration::from_secs(15), "{:?}", asked.elapsed());
+    assert!(asked.elapsed() < Duration::from_secs(300), "{:?}", asked.elapsed());
     for seconds in [&seconds, &inside] {
         assert!(running(&["sleep", seconds]).is_empty(), "{seconds}");
     }

@@ -150,6 +150,6 @@ mod tests {
         };
         let began = std::time::Instant::now();
         assert!(!prompt_diff(&lines(1), &lines(2), PATIENCE).is_empty());
-        assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+        assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
     }
 }

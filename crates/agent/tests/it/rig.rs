@@ -115,7 +115,9 @@ impl Rig {
     pub(crate) async fn run_until(&self, script: Script, cancel: &Cancel) -> Ran {
         let server = script.start();
         let client = self.client(&server);
-        let probe = probe(&client, 0, cancel).await.unwrap();
+        // What a test bounds is the exchange of its drive; what there is to speak with is found out before.
+        let patient = Timing { backoff: self.timing.backoff, ..Timing::default() };
+        let probe = probe(&self.client(&server).with_timing(patient), 0, cancel).await.unwrap();
         let model = Model { client, probe };
         let drive = drive(&self.bench, &self.grant, &self.guild, &model, "Fix calc.py", cancel).await;
         Ran { drive, server }

@@ -27,7 +27,7 @@ fn w6_a_gib_of_output_does_not_grow_the_executor(tier: &'static str) {
         // A GiB takes a debug build longer than anything else is waited for.
         let began = Instant::now();
         while !asked(n) {
-            assert!(began.elapsed() < Duration::from_secs(500), "{tier}: no request {n}");
+            assert!(began.elapsed() < Duration::from_secs(1800), "{tier}: no request {n}");
             std::thread::sleep(Duration::from_millis(5));
         }
         most_memory(program.executor())
@@ -67,19 +67,23 @@ mod w6_a_gib_of_output_does_not_grow_the_executor {
 #[test]
 fn r36_the_wall_clock_bounds_a_call_a_sandbox_and_a_run() {
     for tier in ["namespace", "gvisor", "confined"] {
-        for (bound, stop) in [
-            ("[call]\ntimeout = \"1s\"\n", "finished"),
-            ("[limits]\nwall = \"1s\"\n", "finished"),
-            ("[budget]\nwall = \"2s\"\n", "wall_limit"),
+        for (bounds, stop) in [
+            (["5s", "1h", "1h"], "finished"),
+            (["1h", "5s", "1h"], "finished"),
+            (["1h", "1h", "8s"], "wall_limit"),
         ] {
+            let [call, sandbox, run] = bounds;
+            let bound = format!(
+                "[call]\ntimeout = \"{call}\"\n[limits]\nwall = \"{sandbox}\"\n[budget]\nwall = \"{run}\"\n"
+            );
             let place = Place::new(tier, Who::Own);
             place.guild(&["run_shell", "finish"]);
-            place.write("oubliette.toml", bound);
-            let long = act("run_shell", json!({"command": "sleep 300", "timeout_s": 300}));
+            place.write("oubliette.toml", &bound);
+            let long = act("run_shell", json!({"command": "sleep 3000", "timeout_s": 3000}));
             let model = Script::new([long, finish()]).n_ctx(Some(100_000)).start();
             let began = Instant::now();
             place.run(&model.base_url());
-            assert!(began.elapsed() < Duration::from_secs(30), "{tier}, {bound}: {:?}", began.elapsed());
+            assert!(began.elapsed() < Duration::from_secs(600), "{tier}, {bound}: {:?}", began.elapsed());
             place.assert_whole(stop);
             let ends = place.events_of("tool_end");
             assert_eq!(ends[0]["outcome"]["stopped_by"], "timeout", "{tier}, {bound}: {ends:?}");

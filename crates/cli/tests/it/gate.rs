@@ -269,5 +269,5 @@ fn two_guilds_of_as_many_roles_and_tools_as_are_read_are_compared_in_bounded_mem
     assert_eq!(codes.filter(|code| *code == "W-TOO-MANY").count(), 1);
     assert!(told.len() > 1 << 20, "{}", told.len());
     assert!(most < MOST, "{most} KiB");
-    assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
+    assert!(began.elapsed() < Duration::from_secs(300), "{:?}", began.elapsed());
 }

@@ -15,7 +15,7 @@ fn r66_a_run_against_a_real_server_is_whole() {
         format!("{manifest}generation = {{ temperature = 0.0, max_tokens = 48 }}\n"),
     );
     place.write("source/hello.txt", "hello\n");
-    place.write("oubliette.toml", "[model]\nmin_context = 512\n[budget]\nsteps = 3\nwall = \"60s\"\n");
+    place.write("oubliette.toml", "[model]\nmin_context = 512\n[budget]\nsteps = 3\nwall = \"15m\"\n");
     let ran = place.run(&declared("OUBLIETTE_TEST_MODEL_URL"));
     let ends =
         ["finished", "implicit_finish", "step_limit", "format_errors", "loop_detected", "context_exhausted"];

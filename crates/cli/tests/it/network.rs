@@ -331,7 +331,7 @@ while not os.path.exists('seen'): time.sleep(0.05)";
         if let Some(shown) = shown.filter(|shown| shown["network"]["open"] == 3) {
             break (shown, show(&place.ids()[0]));
         }
-        if began.elapsed() > Duration::from_secs(30) {
+        if began.elapsed() > Duration::from_secs(300) {
             break (Value::Null, place.ids().pop().map(|id| show(&id)).unwrap_or_default());
         }
         std::thread::sleep(Duration::from_millis(100));

@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::place::{Place, Ran, told};
 
 /// Longest wait for anything; only a failing test waits that long.
-const PATIENCE: Duration = Duration::from_secs(40);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// The program while it runs, and the forker behind it.
 pub(crate) struct Started {
@@ -188,9 +188,11 @@ pub(crate) fn groups(forker: Process) -> Vec<PathBuf> {
     found
 }
 
-/// Mounts of this process's namespace: a sandbox's own never show here.
-pub(crate) fn mounts() -> String {
-    fs::read_to_string("/proc/self/mounts").unwrap()
+/// Mounts of this process's namespace that name one of these: a sandbox's own never show here, and others of this machine
+/// mount what they like.
+pub(crate) fn mounts(names: &[&str]) -> Vec<String> {
+    let all = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    all.lines().filter(|line| names.iter().any(|name| line.contains(name))).map(str::to_owned).collect()
 }
 
 /// Nothing of a program is left: forker, guests, groups.

@@ -174,7 +174,8 @@ print('all')";
     }
 
     /// What lives on beside its call takes no place that the next one needs, and that one is told for nothing.
-    fn what_takes_every_place_makes_room_for_the_next_call(inside: &Inside) {
+    /// Where no cgroup counts them, all that this user runs meanwhile takes places too; see `scripts/test`.
+    fn r39_what_takes_every_place_makes_room_for_the_next_call(inside: &Inside) {
         let inside = &Inside::with(inside.tier, |plan| plan.limits.processes = 16);
         let left = inside.sh("for i in $(seq 15); do sleep 1000 >/dev/null 2>&1 </dev/null & done; exit 0");
         assert!(left.outcome.background > 10, "{:?} {}", left.outcome, left.err);

@@ -35,7 +35,7 @@ kids = []
 try:
     while len(kids) < 500:
         pid = os.fork()
-        if pid == 0: time.sleep(30); os._exit(0)
+        if pid == 0: time.sleep(1000); os._exit(0)
         kids.append(pid)
 except OSError as e: print(e.strerror)
 print(len(kids) + 1)
@@ -68,8 +68,8 @@ for pid in kids: os.kill(pid, signal.SIGKILL); os.waitpid(pid, 0)");
         let bomb = "import os,sys,time
 for _ in range(6):
     if os.fork()==0:
-        b=bytearray(64<<20); time.sleep(3); os._exit(0)
-sys.exit(max(os.wait()[1] for _ in range(6)) and 1)";
+        b=bytearray(64<<20); time.sleep(1000); os._exit(0)
+sys.exit(os.wait()[1] and 1)";
         let ran = inside.python(bomb);
         assert_eq!(ran.outcome.stopped_by, StoppedBy::Memory, "{:?}", ran.outcome);
     }

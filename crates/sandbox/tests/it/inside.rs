@@ -17,6 +17,9 @@ pub(crate) struct Inside {
     reference: bool,
 }
 
+/// What a call may take that is no claim about time: no machine is so slow.
+pub(crate) const LONG: Duration = Duration::from_secs(300);
+
 /// A call that ended, with its output.
 pub(crate) struct Ran {
     pub(crate) outcome: Outcome,
@@ -162,17 +165,17 @@ impl Inside {
 
     /// Runs a shell line with generous bounds.
     pub(crate) fn sh(&self, line: &str) -> Ran {
-        self.call(shell(line), b"", Duration::from_secs(60), 1 << 20)
+        self.call(shell(line), b"", LONG, 1 << 20)
     }
 
     pub(crate) fn python(&self, program: &str) -> Ran {
         let argv = ["/usr/bin/python3", "-c", program].map(str::to_owned).to_vec();
         let job = Job::Exec { argv, env: Vec::new(), cwd: None, terminal: false };
-        self.call(job, b"", Duration::from_secs(60), 1 << 20)
+        self.call(job, b"", LONG, 1 << 20)
     }
 
     pub(crate) fn file(&self, op: FileOp, content: &[u8]) -> Ran {
-        self.call(Job::File(op), content, Duration::from_secs(10), 4 << 20)
+        self.call(Job::File(op), content, LONG, 4 << 20)
     }
 
     pub(crate) fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
@@ -208,6 +211,12 @@ pub(crate) fn own(path: &Path) {
 pub(crate) fn shell(line: &str) -> Job {
     let argv = ["sh", "-c", line].map(str::to_owned).to_vec();
     Job::Exec { argv, env: Vec::new(), cwd: None, terminal: false }
+}
+
+/// A line that leaves this one running when its call is over. It begins when a later call reads the pipe `p`, whose end
+/// is the end of all that it started.
+pub(crate) fn left_running(line: &str) -> String {
+    format!("mkfifo p; echo left; exec </dev/null >/dev/null 2>&1; (exec >p; {line}) &")
 }
 
 /// One command in bubblewrap; every one has a sandbox of its own.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use policy::StoppedBy;
 use sandbox::Ended;
 
+use crate::inside::LONG;
 use crate::{Inside, on_every_tier, shell};
 
 on_every_tier! {
@@ -15,8 +16,8 @@ on_every_tier! {
 for _ in range(3):
     if os.fork() == 0:
         b = bytearray(128 << 20)
-        import time; time.sleep(8); os._exit(0)
-os._exit(max(os.wait()[1] for _ in range(3)) and 1)");
+        import time; time.sleep(1000); os._exit(0)
+os._exit(os.wait()[1] and 1)");
         assert_eq!(ran.outcome.stopped_by, StoppedBy::Memory, "{:?} {}", ran.outcome, ran.err);
     }
 
@@ -33,23 +34,23 @@ for i in range(0, len(b), 4096): b[i] = 1'; echo $?; exit 0");
 
     fn r39_processes_are_told_as_processes(inside: &Inside) {
         let inside = &Inside::with(inside.tier, |plan| plan.limits.processes = 24);
-        let ran = inside.sh("for i in $(seq 60); do sleep 20 & done; exit 3");
+        let ran = inside.sh("for i in $(seq 60); do sleep 1000 & done; exit 3");
         assert_eq!(ran.outcome.stopped_by, StoppedBy::Processes, "{:?} {}", ran.outcome, ran.err);
     }
 
     fn output_is_told_as_output(inside: &Inside) {
-        let ran = inside.call(shell("yes"), b"", Duration::from_secs(30), 1 << 16);
+        let ran = inside.call(shell("yes"), b"", LONG, 1 << 16);
         assert_eq!(ran.outcome.stopped_by, StoppedBy::Output, "{:?}", ran.outcome);
     }
 
     fn time_is_told_as_timeout(inside: &Inside) {
-        let ran = inside.call(shell("sleep 60"), b"", Duration::from_millis(800), 1 << 16);
+        let ran = inside.call(shell("sleep 1000"), b"", Duration::from_millis(800), 1 << 16);
         assert_eq!(ran.outcome.stopped_by, StoppedBy::Timeout, "{:?}", ran.outcome);
     }
 
     fn processor_time_is_told_as_cpu(inside: &Inside) {
         let inside = &Inside::with(inside.tier, |plan| plan.limits.cpu = Duration::from_secs(1));
-        let ran = inside.call(shell("while :; do :; done"), b"", Duration::from_secs(40), 1 << 16);
+        let ran = inside.call(shell("while :; do :; done"), b"", LONG, 1 << 16);
         assert_eq!(ran.outcome.stopped_by, StoppedBy::Cpu, "{:?}", ran.outcome);
     }
 

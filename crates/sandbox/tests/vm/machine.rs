@@ -132,7 +132,7 @@ fn memory_and_processes_are_bounded_inside_and_init_lives_on() {
     let ran = inside.python("x=[bytearray(1<<20) for _ in range(600)]; print('had it')");
     assert!(!ran.out.contains("had it"), "{}", ran.out);
     assert_eq!(ran.outcome.stopped_by, StoppedBy::Memory, "{:?}", ran.outcome);
-    let ran = inside.sh("for i in $(seq 60); do sleep 20 & done; exit 3");
+    let ran = inside.sh("for i in $(seq 60); do sleep 1000 & done; exit 3");
     assert_eq!(ran.outcome.stopped_by, StoppedBy::Processes, "{:?} {}", ran.outcome, ran.err);
     assert_eq!(inside.sh("echo alive").out, "alive\n");
 }

@@ -169,22 +169,23 @@ impl Cgroup {
         self.groups.iter().find(|group| group.version == Version::V2).map(|group| group.folder.as_path())
     }
 
-    /// The kernel's kill counters.
-    pub(crate) fn counters(&self) -> Counters {
+    /// The kernel's kill counters; none where one of them cannot be read now. Taken for nought, it would seem to have
+    /// risen the next time.
+    pub(crate) fn counters(&self) -> Option<Counters> {
         let mut counters = Counters::default();
         for Group { version, controller, folder } in &self.groups {
             match (*controller, version) {
                 ("memory", Version::V1) => {
-                    counters.oom_kills = value(&folder.join("memory.oom_control"), "oom_kill");
+                    counters.oom_kills = value(&folder.join("memory.oom_control"), "oom_kill")?;
                 }
                 ("memory", Version::V2) => {
-                    counters.oom_kills = value(&folder.join("memory.events"), "oom_kill");
+                    counters.oom_kills = value(&folder.join("memory.events"), "oom_kill")?;
                 }
-                ("pids", _) => counters.forks_refused = value(&folder.join("pids.events"), "max"),
+                ("pids", _) => counters.forks_refused = value(&folder.join("pids.events"), "max")?,
                 _ => {}
             }
         }
-        counters
+        Some(counters)
     }
 
     /// What is in force, for the report.
@@ -359,15 +360,29 @@ fn swaps(version: Version, folder: &Path, memory: u64, list: &str) -> bool {
     list.lines().nth(1).is_some() && set.is_none_or(|set| set > most)
 }
 
-/// `name value` lines of a counter file.
-fn value(file: &Path, name: &str) -> u64 {
-    let text = fs::read_to_string(file).unwrap_or_default();
-    text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok()).unwrap_or(0)
+/// `name value` lines of a counter file: nought where it has no such line (a kernel that does not count it), and nothing
+/// where it cannot be read.
+fn value(file: &Path, name: &str) -> Option<u64> {
+    let text = fs::read_to_string(file).ok()?;
+    let told = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok());
+    Some(told.unwrap_or(0))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_counter_that_cannot_be_read_is_not_nought() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("memory.oom_control");
+        assert_eq!(value(&file, "oom_kill"), None);
+        fs::write(&file, "oom_kill_disable 0\nunder_oom 0\noom_kill 3\n").unwrap();
+        assert_eq!(value(&file, "oom_kill"), Some(3));
+        // A kernel before 4.13 does not count them.
+        fs::write(&file, "oom_kill_disable 0\nunder_oom 0\n").unwrap();
+        assert_eq!(value(&file, "oom_kill"), Some(0));
+    }
 
     #[test]
     fn a_group_that_is_busy_once_is_removed_the_next_time() {

@@ -222,9 +222,9 @@ impl Forker {
                 }
                 Ok(())
             }
-            Ask::Count { id } => {
-                let counters = self.boxes.get(&id).map(|one| one.cgroup.counters()).unwrap_or_default();
-                self.tell(&Tell::Counted { id, counters })
+            Ask::Count { id, question } => {
+                let counters = self.boxes.get(&id).and_then(|one| one.cgroup.counters());
+                self.tell(&Tell::Counted { id, question, counters })
             }
         }
     }

@@ -226,8 +226,8 @@ impl Host {
     }
 
     /// Asks for counters; `Counted` follows.
-    pub(crate) fn count(&self, id: u64) -> io::Result<()> {
-        self.ask(&Ask::Count { id }, &[])
+    pub(crate) fn count(&self, id: u64, question: u64) -> io::Result<()> {
+        self.ask(&Ask::Count { id, question }, &[])
     }
 
     fn ask(&self, ask: &Ask, fds: &[BorrowedFd<'_>]) -> io::Result<()> {

@@ -37,6 +37,8 @@ pub(crate) enum Ask {
     Count {
         /// Which.
         id: u64,
+        /// Which question about it: one that nobody waited for is answered as well, and later.
+        question: u64,
     },
 }
 
@@ -72,15 +74,17 @@ pub(crate) enum Tell {
         id: u64,
         /// Exit status of its first process, or 128 and the signal.
         status: i32,
-        /// Last counters.
-        counters: Counters,
+        /// Last counters, where they could be read.
+        counters: Option<Counters>,
     },
     /// Counters as of now.
     Counted {
         /// Which.
         id: u64,
-        /// The counters.
-        counters: Counters,
+        /// To which question.
+        question: u64,
+        /// The counters, where they could be read.
+        counters: Option<Counters>,
     },
 }
 

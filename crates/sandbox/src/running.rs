@@ -1,7 +1,7 @@
 //! An open sandbox: calls run in it until it is destroyed.
 
 use std::io;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -86,6 +86,8 @@ pub struct Running {
     tells: Mutex<Tells>,
     lease: Lease,
     next: AtomicU32,
+    /// Questions about counters.
+    asked: AtomicU64,
     /// When the sandbox's own wall clock ends.
     ends: Instant,
     results: Option<Results>,
@@ -120,6 +122,7 @@ impl Running {
             tells,
             lease,
             next,
+            asked: AtomicU64::new(0),
             ends,
             results,
             accepting,
@@ -375,15 +378,23 @@ impl Running {
     /// The kernel's kill counters now, or the last ones of a sandbox that is gone; none when that is known.
     async fn counters(&self) -> Option<Counters> {
         let mut tells = self.tells.lock().await;
-        self.lease.host.count(self.lease.id).ok()?;
-        while let Ok(Some(tell)) = tokio::time::timeout(GONE, tells.recv()).await {
-            match tell {
-                Tell::Counted { counters, .. } | Tell::Gone { counters, .. } => return Some(counters),
-                Tell::Launched { .. } | Tell::Failed { .. } => {}
-            }
-        }
-        None
+        let question = self.asked.fetch_add(1, Ordering::Relaxed);
+        self.lease.host.count(self.lease.id, question).ok()?;
+        tokio::time::timeout(GONE, answer(&mut tells, question)).await.ok()?
     }
+}
+
+/// What is answered to this question. One before it whose answer nobody waited for, because it came late or the call was
+/// given up, may be answered first.
+async fn answer(tells: &mut Tells, question: u64) -> Option<Counters> {
+    while let Some(tell) = tells.recv().await {
+        match tell {
+            Tell::Counted { question: of, counters, .. } if of == question => return counters,
+            Tell::Gone { counters, .. } => return counters,
+            Tell::Counted { .. } | Tell::Launched { .. } | Tell::Failed { .. } => {}
+        }
+    }
+    None
 }
 
 /// Has a machine write its workspace out.
@@ -479,5 +490,23 @@ impl Watch {
             }
         }
         Over::Lost
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_that_came_too_late_is_not_taken_for_that_of_the_next_question() {
+        let (tell, mut tells) = mpsc::unbounded_channel();
+        let counted = |oom_kills| Some(Counters { oom_kills, forks_refused: 0 });
+        for (question, oom_kills) in [(6, 1), (7, 2)] {
+            tell.send(Tell::Counted { id: 1, question, counters: counted(oom_kills) }).unwrap();
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        assert_eq!(runtime.block_on(answer(&mut tells, 7)), counted(2));
+        tell.send(Tell::Gone { id: 1, status: 0, counters: counted(3) }).unwrap();
+        assert_eq!(runtime.block_on(answer(&mut tells, 8)), counted(3));
     }
 }

@@ -144,8 +144,8 @@ struct Init {
     adopts: bool,
     /// The group of this kernel that bounds the guest, where it has one of its own.
     group: Option<Group>,
-    /// What the group had counted when each call began.
-    struck: BTreeMap<u32, Counters>,
+    /// What the group had counted when each call began, and whether the guest's own disk was full already.
+    found: BTreeMap<u32, (Counters, bool)>,
     /// What calls may add to a disk that is the guest's alone.
     growth: Growth,
     /// Who serves the doors, where there are any and nobody outside can.
@@ -211,7 +211,7 @@ impl Init {
             orphaned: false,
             adopts,
             group,
-            struck: BTreeMap::new(),
+            found: BTreeMap::new(),
             growth: Growth::default(),
             porter,
         };
@@ -336,7 +336,8 @@ impl Init {
                         }
                         self.meters.insert(running.supervisor(), Meter::new(start.own));
                         if let Some(group) = &self.group {
-                            self.struck.insert(frame.call, group.counters());
+                            let full = disk_is_full(&self.place.workspace);
+                            self.found.insert(frame.call, (group.counters(), full));
                         }
                         self.calls.insert(frame.call, running);
                         Ok(())
@@ -596,14 +597,15 @@ impl Init {
                     self.keepers.push(call.supervisor());
                 }
                 let (rest, mut end) = call.finish(buffer);
-                if let (Some(group), Some(before)) = (&self.group, self.struck.remove(&id)) {
+                if let (Some(group), Some((before, full))) = (&self.group, self.found.remove(&id)) {
                     let now = group.counters();
                     end.out_of_memory |= now.oom_kills > before.oom_kills;
                     if end.ended != crate::Ended::Exit(0) {
                         // What was killed for memory is not told as anything else.
                         end.too_many_processes |=
                             !end.out_of_memory && now.forks_refused > before.forks_refused;
-                        end.disk_full = disk_is_full(&self.place.workspace);
+                        // Who found it so failed for it only if it wanted to write, which nobody can see.
+                        end.disk_full = !full && disk_is_full(&self.place.workspace);
                     }
                 }
                 if self.group.is_some() {

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 
-# How long a kernel may be silent before it runs anything of ours, in seconds.
+# How long a kernel may be silent before it runs anything of ours, in seconds, where it is the first time.
 COMES_UP = 150
 TOP = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 # What the first process loads, in this order; what is not there is built in.
@@ -42,7 +42,7 @@ int main(void) {
         close(fd);
     }
     dprintf(1, "modules are in\n");
-    for (int n = 0; n < 500 && access("/dev/vda", F_OK); n++) usleep(10000);
+    for (int n = 0; n < 30000 && access("/dev/vda", F_OK); n++) usleep(10000);
     need(mount("/dev/vda", "/root", "squashfs", MS_RDONLY, 0), "mount the system");
     need(mount("/dev", "/root/dev", 0, MS_MOVE, 0), "move /dev");
     need(chdir("/root") || mount(".", "/", 0, MS_MOVE, 0) || chroot(".") || chdir("/"), "enter the system");
@@ -197,7 +197,8 @@ def tsc_khz():
 def boot(work, image, system, initramfs, timeout, memory="1536M", cpu="max", cores=2, quiet=math.inf):
     """Runs it to its end; what it said on its serial line. One that hangs, so says nothing for `quiet` seconds, is started
     again: under emulation a kernel does so now and then before it has run anything of ours, and one that emulates
-    virtualisation for a machine of its own also later."""
+    virtualisation for a machine of its own also later. The second time it has four times as long, the third as long as there is:
+    a machine that is merely slow comes to its end."""
     log = f"{work}/serial"
     clock = f"tsc_early_khz={tsc_khz()} tsc=reliable no_timer_check"
     append = f"console=ttyS0 loglevel=3 panic=-1 reboot=t {clock} mitigations=off rdinit=/init"
@@ -211,8 +212,8 @@ def boot(work, image, system, initramfs, timeout, memory="1536M", cpu="max", cor
             "-drive", f"if=none,id=system,format=raw,readonly=on,file={system}",
             "-device", "virtio-blk-device,drive=system"]
     last = time.monotonic() + timeout
-    for more in [2, 1, 0]:
-        if ended(argv, log, last, (COMES_UP, quiet) if more else (math.inf, math.inf)):
+    for longer in [1, 4, math.inf]:
+        if ended(argv, log, last, (COMES_UP * longer, quiet * longer)):
             break
         if time.monotonic() >= last:
             say(f"the machine did not end within {timeout} s")

@@ -15,6 +15,8 @@ pub(crate) struct Seen {
     /// 0 where it is of another pid namespace.
     pub(crate) session: i32,
     pub(crate) dead: bool,
+    /// By a signal, not by who traces it.
+    pub(crate) stopped: bool,
     /// Threads, at least one.
     pub(crate) threads: u64,
     /// When it was started, in the kernel's own units: tells it from another of its number.
@@ -53,6 +55,7 @@ pub(crate) fn parse(pid: i32, stat: &str) -> Option<Seen> {
         parent,
         session: fields.get(3).and_then(|n| n.parse().ok()).unwrap_or(0),
         dead: matches!(state, "Z" | "X") && threads <= 1,
+        stopped: state == "T",
         threads: threads.max(1),
         started: number(19).unwrap_or(0),
         own_us: micros(11).saturating_add(micros(12)),

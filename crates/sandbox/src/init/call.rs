@@ -23,6 +23,7 @@ use rustix::thread::{
 use serde::{Deserialize, Serialize};
 
 use super::module::{self, MODULE_FD, VERDICT_FD};
+use super::hunt::{Hunt, SWEEP};
 use super::sweep::Kin;
 use super::{file, sweep, terminal, walk};
 use crate::launch::{Bounds, Place, Walls};
@@ -33,8 +34,6 @@ use crate::{Ended, Job, Usage, filter};
 
 /// How long output is read on after the first process ended.
 const DRAIN: Duration = Duration::from_millis(200);
-/// How long a killed call may take to be gone before everything in the sandbox is killed with it.
-pub(super) const SWEEP: Duration = Duration::from_secs(2);
 
 /// Descriptors of a supervisor start here; init has fewer.
 const HIGH: i32 = 768;
@@ -54,7 +53,7 @@ pub(super) struct Running {
     /// What tells a process that holds our pipes: their inode numbers.
     pipes: [u64; 2],
     ended: Option<(Status, Instant)>,
-    killed: Option<Instant>,
+    killed: Option<Hunt>,
     /// The bound that init's own counting saw passed.
     struck: Option<StoppedBy>,
     background: u32,
@@ -158,8 +157,8 @@ impl Running {
 
     /// When this call wants to be looked at again, in milliseconds.
     pub(super) fn due_ms(&self) -> Option<u64> {
-        match (&self.ended, self.killed) {
-            (_, Some(_)) => Some(5),
+        match (&self.ended, &self.killed) {
+            (_, Some(hunt)) => Some(hunt.due_ms()),
             (Some((_, at)), None) => {
                 let left = DRAIN.saturating_sub(at.elapsed());
                 Some(u64::try_from(left.as_millis()).unwrap_or(0).max(1))
@@ -234,7 +233,8 @@ impl Running {
 
     /// Kills everything the call started, wherever it hid.
     pub(super) fn kill_all(&mut self) {
-        self.killed.get_or_insert_with(Instant::now);
+        let there = (!self.supervisor_gone).then_some(self.supervisor);
+        self.killed.get_or_insert_with(|| Hunt::begin(there));
     }
 
     /// Whether it failed and it is not known yet if for want of a process: before anything of it is killed.
@@ -258,15 +258,17 @@ impl Running {
 
     /// Takes the call further; says whether it is over.
     pub(super) fn advance(&mut self, kin: &Kin) -> bool {
-        if let Some(since) = self.killed {
-            let left = sweep::kill_below(self.supervisor, kin, &|_| true).len();
+        if let Some(hunt) = &mut self.killed {
             // A look at `/proc` misses what forks and ends faster than one can look. The supervisor cannot be
             // fooled: it ends when the kernel says that nothing is below it.
-            let over = if kin.adopted { left == 0 } else { self.supervisor_gone };
-            if !over && since.elapsed() > SWEEP {
-                sweep::kill_everything();
-            }
-            sweep::wake(self.supervisor);
+            let over = match kin.adopted {
+                true => hunt.step(self.supervisor, kin) == 0,
+                false if self.supervisor_gone => true,
+                false => {
+                    hunt.step(self.supervisor, kin);
+                    false
+                }
+            };
             self.read_status();
             return over && (self.ended.is_some() || self.supervisor_gone);
         }

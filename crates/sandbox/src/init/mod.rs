@@ -15,6 +15,7 @@ mod attributes;
 mod call;
 mod file;
 mod group;
+mod hunt;
 mod measure;
 mod meter;
 mod module;
@@ -39,6 +40,7 @@ use crate::{Job, rules, sys};
 use attributes::Attributes;
 use call::Running;
 use group::Group;
+use hunt::Hunt;
 pub(crate) use group::{MEMORY_EVENTS, PIDS_EVENTS};
 use meter::Meter;
 pub(crate) use module::MODULE_FD;
@@ -134,8 +136,8 @@ struct Init {
     /// Whether who waits for a processor is counted as one who uses it, which is a sum of nothing: the host holds that
     /// bound, by its own clock.
     waiting_counts: bool,
-    /// Supervisors of ended calls whose background processes a bound has struck, and since when.
-    condemned: BTreeMap<i32, Instant>,
+    /// Supervisors of ended calls whose background processes a bound has struck.
+    condemned: BTreeMap<i32, Hunt>,
     /// That bound, until it is told.
     leftovers: Option<StoppedBy>,
     /// A supervisor died: look for what it left.
@@ -279,9 +281,10 @@ impl Init {
                 fds.push(PollFd::from_borrowed_fd(fd, flags));
             }
         }
-        let timeout = if self.orphaned || !self.condemned.is_empty() { Some(5) } else { None };
-        let timeout = timeout
-            .or_else(|| self.calls.values().filter_map(Running::due_ms).min())
+        let hunts = self.condemned.values().map(Hunt::due_ms).chain(self.orphaned.then_some(5));
+        let timeout = hunts
+            .chain(self.calls.values().filter_map(Running::due_ms))
+            .min()
             .or_else(|| self.is_busy().then_some(COUNT_EVERY_MS));
         let timeout = timeout.map(|ms| ms.min(COUNT_EVERY_MS)).map(|ms| Timespec {
             tv_sec: i64::try_from(ms / 1000).unwrap_or(i64::MAX),
@@ -541,7 +544,7 @@ impl Init {
     fn condemn(&mut self, by: StoppedBy, keepers: &[i32]) {
         for keeper in keepers {
             if !self.condemned.contains_key(keeper) {
-                self.condemned.insert(*keeper, Instant::now());
+                self.condemned.insert(*keeper, Hunt::begin(Some(*keeper)));
                 self.leftovers = Some(by);
             }
         }
@@ -570,15 +573,8 @@ impl Init {
     }
 
     fn end_condemned(&mut self, kin: &Kin) {
-        let mut everything = false;
-        self.condemned.retain(|supervisor, since| {
-            let left = !sweep::kill_below(*supervisor, kin, &|_| true).is_empty();
-            everything |= left && since.elapsed() > call::SWEEP;
-            left
-        });
-        if everything {
-            sweep::kill_everything();
-        }
+        // Else until their supervisors are gone, who cannot be fooled.
+        self.condemned.retain(|supervisor, hunt| hunt.step(*supervisor, kin) > 0 || !kin.adopted);
     }
 
     /// Ends the calls that are done.

@@ -134,7 +134,7 @@ fn me() -> i32 {
 
 /// Living descendants of a supervisor.
 pub(super) fn below(supervisor: i32, kin: &Kin) -> u32 {
-    u32::try_from(family(&snapshot(), supervisor, kin).len()).unwrap_or(u32::MAX)
+    u32::try_from(living(supervisor, kin).len()).unwrap_or(u32::MAX)
 }
 
 /// Kills the descendants of a supervisor that `which` picks; says which of them were found alive.
@@ -142,9 +142,27 @@ pub(super) fn below(supervisor: i32, kin: &Kin) -> u32 {
 /// All are stopped before any is killed: a stopped process cannot fork, so that a fork bomb is outrun.
 pub(super) fn kill_below(supervisor: i32, kin: &Kin, which: &dyn Fn(i32) -> bool) -> Vec<i32> {
     let found: Vec<i32> =
-        family(&snapshot(), supervisor, kin).into_iter().filter(|pid| which(*pid)).collect();
+        living(supervisor, kin).into_iter().map(|seen| seen.pid).filter(|pid| which(*pid)).collect();
     kill_these(&found);
     found
+}
+
+/// Living descendants of a supervisor as they are now.
+pub(super) fn living(supervisor: i32, kin: &Kin) -> Vec<Seen> {
+    family(&snapshot(), supervisor, kin)
+}
+
+/// Kills the process groups of what a supervisor itself started, each in one step that needs no look at all the others:
+/// a shell and most of what it starts are one. No group has anybody of another call, whose sessions are its own.
+/// Nothing where the kernel does not tell children.
+pub(super) fn kill_groups(supervisor: i32) {
+    let children = fs::read_to_string(format!("/proc/{supervisor}/task/{supervisor}/children"));
+    for pid in children.unwrap_or_default().split_whitespace().filter_map(|pid| pid.parse::<i32>().ok()) {
+        if pid > 1 {
+            // It may lead no group.
+            drop(sys::kill(-pid, libc::SIGKILL));
+        }
+    }
 }
 
 /// Those of these processes that are still there: alive, or dead with nobody who took note of it.
@@ -163,11 +181,30 @@ pub(super) struct Left {
     pub(super) dead: usize,
 }
 
-fn kill_these(found: &[i32]) {
-    for signal in [libc::SIGSTOP, libc::SIGKILL] {
-        for pid in found {
-            // A process that ended in between is what we want.
-            drop(sys::kill(*pid, signal));
+/// Stops these and kills them; says who was still there for it.
+pub(super) fn kill_these(found: &[i32]) -> Vec<i32> {
+    for pid in found {
+        // A process that ended in between is what we want.
+        drop(sys::kill(*pid, libc::SIGSTOP));
+    }
+    found.iter().copied().filter(|pid| sys::kill(*pid, libc::SIGKILL).is_ok()).collect()
+}
+
+/// Stops every process of the sandbox but init, in one step as [`kill_everything`].
+pub(super) fn stop_everything() {
+    drop(sys::kill(-1, libc::SIGSTOP));
+}
+
+/// Who is stopped.
+pub(super) fn stopped() -> BTreeSet<i32> {
+    snapshot().into_iter().filter(|seen| seen.stopped).map(|seen| seen.pid).collect()
+}
+
+/// Lets everybody go on but those that were killed, and those that were `stopped` before.
+pub(super) fn go_on(killed: &BTreeSet<(i32, u64)>, stopped: &BTreeSet<i32>) {
+    for seen in table::below(&snapshot(), me()) {
+        if !seen.dead && !killed.contains(&(seen.pid, seen.started)) && !stopped.contains(&seen.pid) {
+            drop(sys::kill(seen.pid, libc::SIGCONT));
         }
     }
 }
@@ -203,17 +240,18 @@ pub(super) fn holds(pid: i32, pipes: &[u64; 2]) -> bool {
 /// Kills what hangs at init itself and is no supervisor: a guest that kills its supervisor does not get away.
 /// Says how many such were found alive.
 pub(super) fn kill_orphans(kin: &Kin) -> usize {
-    let found = orphans(&snapshot(), me(), &kin.supervisors);
+    let found: Vec<i32> =
+        orphans(&snapshot(), me(), &kin.supervisors).iter().map(|seen| seen.pid).collect();
     kill_these(&found);
     found.len()
 }
 
 /// Living children of init that are no supervisors, and all below them.
-fn orphans(all: &[Seen], init: i32, supervisors: &[i32]) -> Vec<i32> {
+fn orphans(all: &[Seen], init: i32, supervisors: &[i32]) -> Vec<Seen> {
     let mut found = Vec::new();
     for seen in all.iter().filter(|s| s.parent == init && !supervisors.contains(&s.pid)) {
         if !seen.dead {
-            found.push(seen.pid);
+            found.push(*seen);
         }
         found.extend(descendants(all, seen.pid));
     }
@@ -221,7 +259,7 @@ fn orphans(all: &[Seen], init: i32, supervisors: &[i32]) -> Vec<i32> {
 }
 
 /// What a call started, as far as it can be told.
-fn family(all: &[Seen], supervisor: i32, kin: &Kin) -> Vec<i32> {
+fn family(all: &[Seen], supervisor: i32, kin: &Kin) -> Vec<Seen> {
     let mut found = descendants(all, supervisor);
     if kin.adopted {
         found.extend(orphans(all, me(), &kin.supervisors));
@@ -230,6 +268,6 @@ fn family(all: &[Seen], supervisor: i32, kin: &Kin) -> Vec<i32> {
 }
 
 /// Living descendants of `supervisor`.
-fn descendants(all: &[Seen], supervisor: i32) -> Vec<i32> {
-    table::below(all, supervisor).into_iter().filter(|seen| !seen.dead).map(|seen| seen.pid).collect()
+fn descendants(all: &[Seen], supervisor: i32) -> Vec<Seen> {
+    table::below(all, supervisor).into_iter().filter(|seen| !seen.dead).collect()
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use policy::StoppedBy;
-use sandbox::FileOp;
+use sandbox::{Ended, FileOp};
 
 use crate::{Inside, on_every_tier, shell};
 
@@ -22,6 +22,12 @@ while time.time() < end:
     if os.fork(): os._exit(0)
     n += 1
     if n % 50 == 0: open('ticks','a').write('t')";
+
+/// Lives on beside later calls, and answers them.
+const SERVER: &str = "(while :; do [ -e ask ] && mv ask answer; sleep 0.1; done) </dev/null >/dev/null 2>&1 &";
+
+/// Ends only by an answer.
+const ASK: &str = "touch ask; until [ -e answer ]; do sleep 0.1; done; rm answer; echo served";
 
 fn is_still(inside: &Inside) -> bool {
     let ticks = || inside.sh("stat -c %s ticks 2>/dev/null").out;
@@ -50,6 +56,24 @@ on_every_tier! {
     fn r29_a_chain_of_short_lives_dies_with_the_timeout(inside: &Inside) {
         assert_eq!(hide(inside, CHAIN, "sleep 60").stopped_by, StoppedBy::Timeout);
         assert!(is_still(inside));
+    }
+
+    /// So many that want to run at once leave whoever must end them little of a processor.
+    fn what_earlier_calls_left_outlives_a_busy_call_that_is_killed(inside: &Inside) {
+        assert!(inside.sh(SERVER).outcome.background > 0);
+        let busy = "i=0; while [ $i -lt 200 ]; do (while :; do :; done) & i=$((i+1)); done; wait";
+        let killed = inside.call(shell(busy), b"", Duration::from_secs(2), 1 << 20).outcome;
+        assert_eq!((killed.stopped_by, killed.ended), (StoppedBy::Timeout, Ended::Signal(9)));
+        assert_eq!(inside.sh(ASK).out, "served\n");
+    }
+
+    /// No look is quick enough for them, and each has a group of its own.
+    fn what_earlier_calls_left_outlives_a_call_that_hides_and_is_killed(inside: &Inside) {
+        assert!(inside.sh(SERVER).outcome.background > 0);
+        let chain = CHAIN.replace("n += 1", "os.setsid(); n += 1");
+        assert_eq!(hide(inside, &chain, "sleep 60").stopped_by, StoppedBy::Timeout);
+        assert!(is_still(inside));
+        assert_eq!(inside.sh(ASK).out, "served\n");
     }
 
     not_confined("no signal reaches above the call's own domain")

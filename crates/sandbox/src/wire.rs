@@ -85,9 +85,14 @@ pub(crate) struct Own {
 }
 
 impl Start {
-    /// The bounds of this call.
-    pub(crate) fn bounds(&self, sandbox: &Bounds) -> Bounds {
-        let cpu_s = self.own.cpu_ms.map_or(sandbox.cpu_s, |ms| ms.div_ceil(1000).clamp(1, sandbox.cpu_s));
+    /// The bounds of this call. Where a process that waits for a processor is counted as one that uses it, each of its
+    /// threads may wait all the time that the sandbox may use: its limit is the last resort, and others hold the sum.
+    pub(crate) fn bounds(&self, sandbox: &Bounds, waiting_counts: bool) -> Bounds {
+        let own = self.own.cpu_ms.map_or(sandbox.cpu_s, |ms| ms.div_ceil(1000).clamp(1, sandbox.cpu_s));
+        let cpu_s = match waiting_counts {
+            true => sandbox.cpu_s.saturating_mul(sandbox.processes.max(1).into()),
+            false => own,
+        };
         let file_bytes = if self.full { 0 } else { sandbox.file_bytes };
         Bounds { cpu_s, file_bytes, ..sandbox.clone() }
     }

@@ -455,7 +455,7 @@ fn become_program(
         .and_then(|()| sys::place_fd(stdin, 0))
         .and_then(|()| sys::place_fd(stdout, 1))
         .and_then(|()| sys::place_fd(stderr, 2))
-        .and_then(|()| sys::set_limit(libc::RLIMIT_CPU, bounds.cpu_s, bounds.cpu_s + 5))
+        .and_then(|()| sys::set_limit(libc::RLIMIT_CPU, bounds.cpu_s, bounds.cpu_s.saturating_add(5)))
         .and_then(|()| sys::set_limit(libc::RLIMIT_FSIZE, bounds.file_bytes, bounds.file_bytes))
         .and_then(|()| match place.walls {
             // A module's process has rules of its own in either case.

@@ -316,7 +316,7 @@ impl Init {
                     None => (&frame.payload[..], Vec::new()),
                 };
                 let start: Start = serde_json::from_slice(head).map_err(io::Error::other)?;
-                let bounds = start.bounds(&self.bounds);
+                let bounds = start.bounds(&self.bounds, self.waiting_counts);
                 self.make_room()?;
                 // What is left over must do for looking at files, which has a bound of its own.
                 let spent = self.spent_us() > self.bound_us() && !matches!(start.job, Job::File(_));

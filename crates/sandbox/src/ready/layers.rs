@@ -607,7 +607,10 @@ fn behind(first: i32) -> String {
 fn cpu(seen: &Outside, bounds: &Bounds, tier: Tier) -> Layer {
     let engine = matches!(tier, Tier::Gvisor | Tier::Microvm);
     // Inside a gVisor who waits for a processor counts as one who uses it.
-    let init = if tier == Tier::Gvisor { "" } else { " added up by init every 100 ms;" };
+    let (init, each) = match tier {
+        Tier::Gvisor => ("", ""),
+        _ => (" added up by init every 100 ms;", "; each by rlimit"),
+    };
     let whose = if engine { ", the engine's own among it" } else { "" };
     let all = match (&seen.cgroup.clock, engine) {
         (Some(_), _) => {
@@ -622,7 +625,7 @@ fn cpu(seen: &Outside, bounds: &Bounds, tier: Tier) -> Layer {
         "cpu",
         true,
         format!(
-            "by construction: {} s of all processes together, the dead too;{init} {all}; each by rlimit",
+            "by construction: {} s of all processes together, the dead too;{init} {all}{each}",
             bounds.cpu_s
         ),
     )

@@ -238,6 +238,27 @@ for i in range(4096):
         assert_eq!((ran.out.as_str(), ran.outcome.stopped_by), ("all\n", StoppedBy::Exit), "{:?}", ran.outcome);
     }
 
+    /// They are one process, whose limit of its own must not count that either.
+    fn threads_that_wait_for_a_processor_use_none(inside: &Inside) {
+        let inside = &Inside::with(inside.tier, |plan| {
+            plan.limits.cpu = Duration::from_secs(10);
+            plan.limits.cores = 1;
+        });
+        // 96 s if each counted for all the time that it is there.
+        let ran = inside.python(
+            "import hashlib, threading, time
+end = time.monotonic() + 4
+def burn():
+    b = bytes(1 << 20)
+    while time.monotonic() < end: hashlib.sha256(b)
+all = [threading.Thread(target=burn) for _ in range(24)]
+for t in all: t.start()
+for t in all: t.join()
+print('all')",
+        );
+        assert_eq!((ran.out.as_str(), ran.outcome.stopped_by), ("all\n", StoppedBy::Exit), "{:?}", ran.outcome);
+    }
+
     fn processor_time_of_the_dead_counts(inside: &Inside) {
         let inside = &Inside::with(inside.tier, |plan| plan.limits.cpu = Duration::from_secs(3));
         // Each burns a third of a second and is gone; bounded.

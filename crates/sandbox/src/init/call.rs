@@ -357,7 +357,11 @@ fn keep_only(own: [OwnedFd; 4]) -> io::Result<[OwnedFd; 4]> {
     // Closed with the rest.
     std::mem::forget(own);
     sys::close_between(3, HIGH.unsigned_abs() - 1);
-    high.try_into().map_err(|_| io::ErrorKind::InvalidInput.into())
+    // And low again: a child's table has room up to the highest number, and until the child can be looked at it counts as
+    // if all of that were sockets.
+    let low: Vec<OwnedFd> =
+        high.iter().map(|fd| rustix::io::fcntl_dupfd_cloexec(fd, 3)).collect::<rustix::io::Result<_>>()?;
+    low.try_into().map_err(|_| io::ErrorKind::InvalidInput.into())
 }
 
 /// The supervisor: reaper of everything the call starts. It ends when nothing of the call is left.
@@ -379,6 +383,12 @@ fn supervise(
         Err(rustix::io::Errno::INVAL) => Ok(()),
         other => other,
     };
+    // As with `keep_only`.
+    let lowered = rules.map(|rules| rustix::io::fcntl_dupfd_cloexec(rules, 3)).transpose();
+    if let Some(number) = rules.and_then(|rules| u32::try_from(rules.as_raw_fd()).ok()) {
+        sys::close_between(number, number);
+    }
+    let Ok(rules) = lowered else { sys::exit_now(70) };
     let failed = |e: &io::Error| Status {
         ended: Ended::NotStarted(e.raw_os_error().unwrap_or(libc::EIO)),
         usage: Usage::default(),
@@ -401,7 +411,7 @@ fn supervise(
             become_program(
                 job,
                 env,
-                (bounds, place, rules),
+                (bounds, place, rules.as_ref().map(AsFd::as_fd)),
                 [stdin.as_raw_fd(), stdout.as_raw_fd(), stderr.as_raw_fd()],
                 judge,
             )
@@ -411,10 +421,7 @@ fn supervise(
             sys::exit_now(0)
         }
     };
-    drop((stdin, stdout, stderr, judge));
-    if let Some(number) = rules.and_then(|rules| u32::try_from(rules.as_raw_fd()).ok()) {
-        sys::close_between(number, number);
-    }
+    drop((stdin, stdout, stderr, judge, rules));
     while let Some(reaped) = sys::reap(true) {
         if reaped.pid == first {
             let mut byte = [0];

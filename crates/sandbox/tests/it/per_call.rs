@@ -132,3 +132,37 @@ on_every_tier! {
         assert_eq!(innocent.outcome.leftovers, Some(StoppedBy::Disk), "{:?}", innocent.outcome);
     }
 }
+
+/// Until its first process has started its program nobody may look at what that has open: then its table counts.
+#[test]
+fn the_first_process_of_a_call_has_a_small_table() {
+    for tier in [policy::Tier::Confined, policy::Tier::Namespace] {
+        let inside = Inside::new(tier);
+        let (_give, cancel) = Cancel::new();
+        let argv = ["/usr/bin/tail", "-f", "/dev/null"].map(str::to_owned).to_vec();
+        let job = sandbox::Job::Exec { argv, env: Vec::new(), cwd: None, terminal: false };
+        let (timeout, bounds) = (Duration::from_secs(60), CallBounds::default());
+        let call = Call { job, stdin: Vec::new(), timeout, output: 1 << 20, bounds };
+        let mut no = |_, _: &[u8]| {};
+        let size = inside.block_on(async {
+            let seen = async {
+                loop {
+                    for pid in crate::teardown::descendants(inside.host.forker_id()) {
+                        let status =
+                            std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+                        let field = |name| status.lines().find_map(|l| l.strip_prefix(name)).map(str::trim);
+                        if field("Name:") == Some("tail") {
+                            return field("FDSize:").map(str::to_owned);
+                        }
+                    }
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+            };
+            tokio::select! {
+                ran = inside.running().run(&call, &cancel, &mut no) => panic!("{ran:?}"),
+                seen = seen => seen,
+            }
+        });
+        assert_eq!(size.as_deref(), Some("64"), "{tier}");
+    }
+}

@@ -20,6 +20,7 @@ mod measure;
 mod meter;
 mod module;
 mod porter;
+mod shared;
 mod sweep;
 mod terminal;
 mod walk;
@@ -45,10 +46,17 @@ pub(crate) use group::{MEMORY_EVENTS, PIDS_EVENTS};
 use meter::Meter;
 pub(crate) use module::MODULE_FD;
 use porter::Porter;
-use sweep::{Kin, Weigh};
+use shared::Waits;
+use sweep::{Census, Kin, Weigh};
 
 /// Processor time is added up this often; so are memory and processes where the kernel does not count them itself.
 const COUNT_EVERY_MS: u64 = 100;
+
+/// So many looks more before somebody is struck for memory.
+const LOOKS: u32 = 3;
+/// What believing an engine once costs, how much of that there may be, and of which each look within the bound takes 1.
+const DOUBT: u32 = 10;
+const DOUBTS: u32 = 90;
 
 /// How long what is in the way of a call may take to be gone.
 const ROOM: Duration = Duration::from_secs(1);
@@ -136,6 +144,8 @@ struct Init {
     /// Whether who waits for a processor is counted as one who uses it, which is a sum of nothing: the host holds that
     /// bound, by its own clock.
     waiting_counts: bool,
+    /// How often an engine was believed that memory is there once that was seen twice; see [`Init::look_again`].
+    doubts: u32,
     /// Supervisors of ended calls whose background processes a bound has struck.
     condemned: BTreeMap<i32, Hunt>,
     /// That bound, until it is told.
@@ -208,6 +218,7 @@ impl Init {
             meters: BTreeMap::new(),
             spent_us: 0,
             waiting_counts: hello.gvisor,
+            doubts: 0,
             condemned: BTreeMap::new(),
             leftovers: None,
             orphaned: false,
@@ -466,7 +477,12 @@ impl Init {
             (false, None) => Weigh::Nothing,
         };
         let kin = self.kin();
-        let census = sweep::census(self.place.walls, &kin, weigh);
+        let mut census = sweep::census(self.place.walls, &kin, weigh);
+        if self.is_over_memory(&census, &kin) {
+            census = self.look_again(census, &kin, weigh);
+        } else {
+            self.doubts = self.doubts.saturating_sub(1);
+        }
         for (supervisor, meter) in &mut self.meters {
             let (own, below) = census.family(*supervisor);
             meter.look(own, &below);
@@ -494,6 +510,37 @@ impl Init {
             }
             self.strike_largest(StoppedBy::Processes, census.tasks, bound, shares.collect());
         }
+    }
+
+    fn is_over_memory(&self, census: &Census, kin: &Kin) -> bool {
+        let call = |(pid, meter): (&i32, &Meter)| {
+            meter.memory().is_some_and(|bound| census.taken(*pid, kin).1 > bound)
+        };
+        (self.bounds.weigh && census.memory > self.bounds.memory) || self.meters.iter().any(call)
+    }
+
+    /// Before anybody is struck for memory: a look is not of one moment, and what a child shares until it starts a
+    /// program is there once. What an engine tells of that is not always so: it is believed for a second, and after
+    /// that in one look of eleven.
+    fn look_again(&mut self, mut census: Census, kin: &Kin, weigh: Weigh) -> Census {
+        let engine = self.waiting_counts;
+        if engine && self.doubts > DOUBTS {
+            return census;
+        }
+        for _ in 0..LOOKS {
+            let waits = Waits::of(census.weighed(), engine);
+            let again = sweep::census_with(self.place.walls, kin, weigh, &waits);
+            if !self.is_over_memory(&again, kin) {
+                if engine {
+                    self.doubts += DOUBT;
+                }
+                return again;
+            }
+            if again.memory < census.memory {
+                census = again;
+            }
+        }
+        census
     }
 
     /// Strikes calls for what they have added to a disk of the guest's own; who lives on beside them goes first.

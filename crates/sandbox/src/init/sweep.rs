@@ -8,6 +8,8 @@ use crate::sys;
 use crate::table::{self, Seen, has_first, snapshot};
 use crate::weight;
 
+use super::shared::Waits;
+
 /// Init's own children: who is a supervisor, and what the rest of them is.
 pub(super) struct Kin {
     /// Supervisors of calls, running or ended.
@@ -41,6 +43,11 @@ pub(super) struct Census {
 /// Looks at everybody; what they hold is asked only where that is wanted, for it costs one more file each. Memory
 /// that several of them map is counted for each: too much rather than too little.
 pub(super) fn census(walls: Walls, kin: &Kin, weigh: Weigh) -> Census {
+    census_with(walls, kin, weigh, &Waits::default())
+}
+
+/// The same, without what is there once and was counted for a child as well, of those who were seen to wait for one.
+pub(super) fn census_with(walls: Walls, kin: &Kin, weigh: Weigh, waits: &Waits) -> Census {
     let (all, me) = (table::snapshot(), me());
     let guest = |seen: &&Seen| seen.pid != me && !kin.supervisors.contains(&seen.pid);
     let here = match walls {
@@ -49,11 +56,19 @@ pub(super) fn census(walls: Walls, kin: &Kin, weigh: Weigh) -> Census {
         Walls::Shared => table::below(&all, me),
     };
     let here: Vec<&Seen> = here.iter().filter(guest).collect();
-    let held = match weigh {
-        Weigh::Nothing => BTreeMap::new(),
-        Weigh::Memory => here.iter().map(|seen| (seen.pid, weight::of(seen.pid).memory)).collect(),
-        Weigh::Everything(bound) => everything(&here, bound),
+    let memory: Vec<(i32, weight::Weight)> = match weigh {
+        Weigh::Nothing => Vec::new(),
+        Weigh::Memory | Weigh::Everything(_) => {
+            here.iter().map(|seen| (seen.pid, weight::of(seen.pid))).collect()
+        }
     };
+    let mut held: BTreeMap<i32, u64> = memory.iter().map(|(pid, weight)| (*pid, weight.memory)).collect();
+    for (child, bytes) in waits.twice(&all, &held) {
+        held.entry(child).and_modify(|held| *held -= bytes);
+    }
+    if let Weigh::Everything(bound) = weigh {
+        buffers(&memory, &mut held, bound);
+    }
     let of = |seen: &Seen| held.get(&seen.pid).copied().unwrap_or(0);
     let families = kin.supervisors.iter().map(|supervisor| {
         let below = table::below(&all, *supervisor);
@@ -81,27 +96,26 @@ pub(super) enum Weigh {
     Everything(u64),
 }
 
-/// Descriptors are looked at one by one only where tables as large as these could hold more than the bound.
-fn everything(here: &[&Seen], bound: u64) -> BTreeMap<i32, u64> {
-    let mut held = BTreeMap::new();
-    let mut tables = Vec::new();
-    let mut most = 0_u64;
-    for Seen { pid, .. } in here {
-        let weight::Weight { memory, table } = weight::of(*pid);
-        most = most.saturating_add(memory).saturating_add(table.saturating_mul(weight::SOCKET));
-        held.insert(*pid, memory);
-        tables.push((*pid, table));
+/// Adds what sockets and pipes may hold. Descriptors are looked at one by one only where tables as large as these could
+/// hold more than the bound.
+fn buffers(here: &[(i32, weight::Weight)], held: &mut BTreeMap<i32, u64>, bound: u64) {
+    let most = |weight: &weight::Weight| weight.table.saturating_mul(weight::SOCKET);
+    let most = here.iter().map(|(_, weight)| most(weight)).fold(0, u64::saturating_add);
+    if held.values().sum::<u64>().saturating_add(most) <= bound {
+        return;
     }
-    if most > bound {
-        let mut seen = BTreeSet::new();
-        for (pid, table) in tables.into_iter().filter(|(_, table)| *table > 0) {
-            *held.entry(pid).or_default() += weight::buffers(pid, table, &mut seen);
-        }
+    let mut seen = BTreeSet::new();
+    for (pid, weight) in here.iter().filter(|(_, weight)| weight.table > 0) {
+        *held.entry(*pid).or_default() += weight::buffers(*pid, weight.table, &mut seen);
     }
-    held
 }
 
 impl Census {
+    /// Whoever was weighed.
+    pub(super) fn weighed(&self) -> impl Iterator<Item = i32> {
+        self.held.keys().copied()
+    }
+
     /// A supervisor, where it still is, and all below it.
     pub(super) fn family(&self, supervisor: i32) -> (Option<&Seen>, Vec<Seen>) {
         let own = self.all.iter().find(|seen| seen.pid == supervisor);

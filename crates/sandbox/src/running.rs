@@ -19,7 +19,7 @@ use crate::message::Tell;
 use crate::report::Report;
 use crate::sessions::{self, Sessions};
 use crate::wasm::Struck;
-use crate::wire::{End, MAX_PAYLOAD, Own, Start};
+use crate::wire::{End, MAX_PAYLOAD, Own, Start, Whose};
 use crate::{Call, Cancel, Ended, Host, Job, Outcome, SandboxError, Stream, Usage};
 
 /// How long a killed call may take to be gone before the whole sandbox is killed.
@@ -234,7 +234,7 @@ impl Running {
             stdout_bytes,
             stderr_bytes,
             background: end.as_ref().map_or(0, |e| e.background),
-            leftovers: end.as_ref().and_then(|e| e.leftovers),
+            leftovers: end.as_ref().and_then(|e| leftovers(e, before, after)),
         })
     }
 
@@ -421,7 +421,7 @@ async fn written_out(channel: &Channel) -> Result<(), String> {
 /// What ended a call that none of our own bounds ended: exit causes and counters only.
 fn stopped_by(end: &End, before: Option<Counters>, after: Option<Counters>) -> StoppedBy {
     let rose = |of| rose(before, after, of);
-    if end.out_of_memory || rose(|c| c.oom_kills) {
+    if end.out_of_memory || (end.kills == Whose::Its && rose(|c| c.oom_kills)) {
         return StoppedBy::Memory;
     }
     if end.too_many_processes {
@@ -441,13 +441,19 @@ fn stopped_by(end: &End, before: Option<Counters>, after: Option<Counters>) -> S
     }
     match end.ended {
         Ended::Exit(0) => StoppedBy::Exit,
-        _ if rose(|c| c.forks_refused) => StoppedBy::Processes,
+        _ if end.refusals == Whose::Its && rose(|c| c.forks_refused) => StoppedBy::Processes,
         _ if end.disk_full => StoppedBy::Disk,
         Ended::Exit(_) | Ended::NotStarted(_) => StoppedBy::Exit,
         Ended::Signal(libc::SIGXCPU) => StoppedBy::Cpu,
         Ended::Signal(libc::SIGXFSZ) => StoppedBy::Disk,
         Ended::Signal(_) | Ended::Unknown => StoppedBy::Signal,
     }
+}
+
+/// What ended others, and was none of its doing.
+fn leftovers(end: &End, before: Option<Counters>, after: Option<Counters>) -> Option<StoppedBy> {
+    let killed = end.kills == Whose::Left && rose(before, after, |c| c.oom_kills);
+    end.leftovers.or(killed.then_some(StoppedBy::Memory))
 }
 
 fn rose(before: Option<Counters>, after: Option<Counters>, of: fn(&Counters) -> u64) -> bool {

@@ -125,6 +125,25 @@ pub(crate) struct End {
     /// The bound that ended what earlier calls had left running, if one did since the last end.
     #[serde(default)]
     pub(crate) leftovers: Option<StoppedBy>,
+    /// Whose a kill for memory is that was counted while it ran.
+    #[serde(default)]
+    pub(crate) kills: Whose,
+    /// And a refused fork.
+    #[serde(default)]
+    pub(crate) refusals: Whose,
+}
+
+/// Whose doing it is what a kernel counts for all of a sandbox, as far as init can tell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Whose {
+    /// The call's.
+    #[default]
+    Its,
+    /// That of what earlier calls left running.
+    Left,
+    /// Another call's.
+    Others,
 }
 
 /// What init measured about itself before any guest code ran.

@@ -24,12 +24,13 @@ use serde::{Deserialize, Serialize};
 
 use super::module::{self, MODULE_FD, VERDICT_FD};
 use super::hunt::{Hunt, SWEEP};
-use super::sweep::Kin;
+use super::sweep::{Census, Kin};
+use super::whose::Beside;
 use super::{file, sweep, terminal, walk};
 use crate::launch::{Bounds, Place, Walls};
 use crate::sys::{self, Fork};
 use crate::wasm::Struck;
-use crate::wire::{End, Kind};
+use crate::wire::{End, Kind, Whose};
 use crate::{Ended, Job, Usage, filter};
 
 /// How long output is read on after the first process ended.
@@ -63,6 +64,10 @@ pub(super) struct Running {
     full: bool,
     /// It was looked at after its first process had ended.
     counted: bool,
+    /// Who else was there.
+    beside: Beside,
+    /// Whose kills for memory and refused forks are that were counted meanwhile; known once it is over.
+    whose: [Whose; 2],
 }
 
 /// What a supervisor tells of the first process.
@@ -74,7 +79,18 @@ struct Status {
     alone: bool,
     /// A bound of the module.
     struck: Option<Struck>,
+    /// Until then one of the call's processes was killed that had nobody else to take note of it.
+    killed: bool,
 }
+
+/// What is said of a call of which its supervisor said nothing.
+const LOST: Status = Status {
+    ended: Ended::Unknown,
+    usage: Usage { user_us: 0, system_us: 0, max_rss_kib: 0 },
+    alone: false,
+    struck: None,
+    killed: true,
+};
 
 /// Starts a call.
 pub(super) fn start(
@@ -126,6 +142,8 @@ pub(super) fn start(
                 swept: BTreeSet::new(),
                 full: false,
                 counted: false,
+                beside: Beside::default(),
+                whose: [Whose::Its; 2],
             })
         }
     }
@@ -203,8 +221,7 @@ impl Running {
     fn settle(&mut self) {
         if self.ended.is_none() {
             // A supervisor that died without a word was killed by the guest: its first process is not known.
-            let lost = Status { ended: Ended::Unknown, usage: Usage::default(), alone: false, struck: None };
-            let status = serde_json::from_slice(&self.status_bytes).unwrap_or(lost);
+            let status = serde_json::from_slice(&self.status_bytes).unwrap_or(LOST);
             self.ended = Some((status, Instant::now()));
         }
     }
@@ -245,8 +262,28 @@ impl Running {
     /// So many processes the guest has of those it may have. With all of them, who wants one more gets none.
     pub(super) fn count(&mut self, guests: u64, bound: u64) {
         let first = u64::from(self.ended.is_some() && !self.counted);
-        self.counted = self.ended.is_some();
         self.full |= guests.saturating_add(first) >= bound;
+    }
+
+    /// These are there beside it now.
+    pub(super) fn look(&mut self, keepers: &[i32], census: &Census) {
+        self.counted = self.ended.is_some();
+        self.beside.look(self.supervisor, keepers, census);
+    }
+
+    /// It begins, beside what these left; or, where it runs already, another begins.
+    pub(super) fn meet(&mut self, beside: Option<Beside>) {
+        match beside {
+            Some(beside) => self.beside = beside,
+            None => self.beside.calls = true,
+        }
+    }
+
+    /// It is over: whose that is what was counted for all.
+    pub(super) fn judge(&mut self, kin: &Kin, bound: u64) {
+        let status = self.ended.map_or(LOST, |(status, _)| status);
+        let kills = self.beside.kills((status.ended, status.killed), kin);
+        self.whose = [kills, self.beside.refusals(kin, bound)];
     }
 
     /// A bound struck that init counts.
@@ -327,8 +364,9 @@ impl Running {
         }
         let status = match self.ended {
             Some((status, _)) => status,
-            None => Status { ended: Ended::Unknown, usage: Usage::default(), alone: false, struck: None },
+            None => LOST,
         };
+        let [kills, refusals] = self.whose;
         let end = End {
             ended: status.ended,
             usage: status.usage,
@@ -336,13 +374,18 @@ impl Running {
             // Where no counter tells of it: an end that is none of its own choice, after the bound was reached.
             too_many_processes: self.struck == Some(StoppedBy::Processes)
                 || status.ended == Ended::NotStarted(libc::EAGAIN)
-                || (self.struck.is_none() && self.full && status.ended != Ended::Exit(0)),
+                || (self.struck.is_none()
+                    && self.full
+                    && refusals == Whose::Its
+                    && status.ended != Ended::Exit(0)),
             out_of_memory: self.struck == Some(StoppedBy::Memory),
             out_of_cpu: self.struck == Some(StoppedBy::Cpu),
             disk_full: false,
             out_of_disk: self.struck == Some(StoppedBy::Disk),
             struck: status.struck,
             leftovers: None,
+            kills,
+            refusals,
         };
         (rest, end)
     }
@@ -394,6 +437,7 @@ fn supervise(
         usage: Usage::default(),
         alone: true,
         struck: None,
+        killed: false,
     };
     // By which the process that runs a module tells what bound struck it: one byte, or its death.
     let (mut verdict, judge) = match io::pipe() {
@@ -422,7 +466,9 @@ fn supervise(
         }
     };
     drop((stdin, stdout, stderr, judge, rules));
+    let mut killed = false;
     while let Some(reaped) = sys::reap(true) {
+        killed |= reaped.ended == Ended::Signal(libc::SIGKILL);
         if reaped.pid == first {
             let mut byte = [0];
             let struck = match job {
@@ -433,7 +479,7 @@ fn supervise(
                 Job::Exec { .. } | Job::File(_) => None,
             };
             let alone = !sys::has_children();
-            tell(&mut status, &Status { ended: reaped.ended, usage: reaped.usage, alone, struck });
+            tell(&mut status, &Status { ended: reaped.ended, usage: reaped.usage, alone, struck, killed });
         }
     }
     sys::exit_now(0)

@@ -24,6 +24,7 @@ mod shared;
 mod sweep;
 mod terminal;
 mod walk;
+mod whose;
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -36,7 +37,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use crate::doors::{self, Doors, Layout};
 use crate::growth::Growth;
 use crate::launch::{Bounds, Counters, Place, Walls, guest_env};
-use crate::wire::{Decoder, End, Frame, Kind, PIECE, Seen, Start};
+use crate::wire::{Decoder, End, Frame, Kind, PIECE, Seen, Start, Whose};
 use crate::{Job, rules, sys};
 use attributes::Attributes;
 use call::Running;
@@ -48,6 +49,7 @@ pub(crate) use module::MODULE_FD;
 use porter::Porter;
 use shared::Waits;
 use sweep::{Census, Kin, Weigh};
+use whose::Beside;
 
 /// Processor time is added up this often; so are memory and processes where the kernel does not count them itself.
 const COUNT_EVERY_MS: u64 = 100;
@@ -335,6 +337,7 @@ impl Init {
                     let now = taken_on(&self.place.workspace);
                     self.growth.enter(frame.call, start.own.disk, now, !self.keepers.is_empty());
                 }
+                let beside = Beside::new(&self.keepers, !self.calls.is_empty());
                 let started = match spent {
                     true => Err(rustix::io::Errno::DQUOT.into()),
                     false => {
@@ -343,7 +346,9 @@ impl Init {
                     }
                 };
                 match started {
-                    Ok(running) => {
+                    Ok(mut running) => {
+                        running.meet(Some(beside));
+                        self.calls.values_mut().for_each(|other| other.meet(None));
                         // The first look is due when it has had the time to do something.
                         if !self.is_busy() {
                             self.counted = Some(Instant::now());
@@ -369,6 +374,8 @@ impl Init {
                             out_of_disk: false,
                             struck: None,
                             leftovers: self.leftovers.take(),
+                            kills: Whose::Its,
+                            refusals: Whose::Its,
                         };
                         self.send_end(frame.call, &end)
                     }
@@ -465,7 +472,8 @@ impl Init {
     /// Looked at every so often, not at each piece of output: a look reads all of `/proc`.
     fn count(&mut self) {
         let every = Duration::from_millis(COUNT_EVERY_MS);
-        let due = self.count && self.calls.values().any(Running::is_to_be_counted);
+        let due =
+            (self.count || !self.keepers.is_empty()) && self.calls.values().any(Running::is_to_be_counted);
         if !self.is_busy() || (!due && self.counted.is_some_and(|at| at.elapsed() < every)) {
             return;
         }
@@ -509,6 +517,9 @@ impl Init {
                 call.count(census.tasks, bound);
             }
             self.strike_largest(StoppedBy::Processes, census.tasks, bound, shares.collect());
+        }
+        for call in self.calls.values_mut() {
+            call.look(&self.keepers, &census);
         }
     }
 
@@ -635,18 +646,24 @@ impl Init {
         let done: Vec<u32> =
             self.calls.iter_mut().filter_map(|(id, call)| call.advance(&kin).then_some(*id)).collect();
         for id in done {
-            if let Some(call) = self.calls.remove(&id) {
+            if let Some(mut call) = self.calls.remove(&id) {
+                call.judge(&kin, u64::from(self.bounds.processes));
                 if call.background() > 0 {
                     self.keepers.push(call.supervisor());
                 }
                 let (rest, mut end) = call.finish(buffer);
                 if let (Some(group), Some((before, full))) = (&self.group, self.found.remove(&id)) {
                     let now = group.counters();
-                    end.out_of_memory |= now.oom_kills > before.oom_kills;
+                    let killed = now.oom_kills > before.oom_kills;
+                    end.out_of_memory |= killed && end.kills == Whose::Its;
+                    if killed && end.kills == Whose::Left {
+                        self.leftovers.get_or_insert(StoppedBy::Memory);
+                    }
                     if end.ended != crate::Ended::Exit(0) {
                         // What was killed for memory is not told as anything else.
-                        end.too_many_processes |=
-                            !end.out_of_memory && now.forks_refused > before.forks_refused;
+                        end.too_many_processes |= !end.out_of_memory
+                            && end.refusals == Whose::Its
+                            && now.forks_refused > before.forks_refused;
                         // Who found it so failed for it only if it wanted to write, which nobody can see.
                         end.disk_full = !full && disk_is_full(&self.place.workspace);
                     }

@@ -151,6 +151,13 @@ pub(super) fn below(supervisor: i32, kin: &Kin) -> u32 {
     u32::try_from(living(supervisor, kin).len()).unwrap_or(u32::MAX)
 }
 
+/// Number and start of each living process below these supervisors.
+pub(super) fn living(supervisors: &[i32]) -> BTreeSet<(i32, u64)> {
+    let all = snapshot();
+    let below = supervisors.iter().flat_map(|supervisor| table::below(&all, *supervisor));
+    below.filter(|seen| !seen.dead).map(|seen| (seen.pid, seen.started)).collect()
+}
+
 /// Kills the descendants of a supervisor that `which` picks; says which of them were found alive.
 ///
 /// All are stopped before any is killed: a stopped process cannot fork, so that a fork bomb is outrun.

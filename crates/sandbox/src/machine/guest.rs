@@ -15,7 +15,7 @@ use crate::doors::{Doors, Layout};
 use crate::init::Serves;
 use crate::launch::{Bounds, Place};
 use crate::sys::{self, Fork};
-use crate::wire::{End, Frame, Hello, Kind};
+use crate::wire::{End, Frame, Hello, Kind, Whose};
 use crate::{init, inside};
 
 /// How long devices may take to appear.
@@ -104,6 +104,8 @@ fn live() -> io::Result<()> {
             leftovers: None,
             disk_full: false,
             out_of_disk: false,
+            kills: Whose::Its,
+            refusals: Whose::Its,
         };
         send(&port, Kind::End, &serde_json::to_vec(&end)?)?;
         hear_the_end(&port);

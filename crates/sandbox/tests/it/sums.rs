@@ -395,6 +395,79 @@ time.sleep(1000)\" &";
     }
 }
 
+/// Grows beyond every bound, or takes every place, as soon as there is a file `go`.
+fn left(inside: &Inside, doing: &str) {
+    let begun = inside.sh(&format!(
+        "python3 -c \"import os,time
+while not os.path.exists('go'): time.sleep(0.05)
+{doing}\" </dev/null >/dev/null 2>&1 & echo $! > left"
+    ));
+    assert_eq!((begun.outcome.stopped_by, begun.outcome.background), (StoppedBy::Exit, 1), "{}", begun.err);
+}
+
+/// A later call that sees what was left go, without starting anything that would have to find room.
+const SEES_IT_GO: &str = ": > go; read pid < left; while [ -d /proc/$pid ]; do :; done; echo gone";
+
+/// The kernel's count does not say whose process it killed: that another's was is told of that other.
+#[test]
+fn a_kill_for_memory_of_what_an_earlier_call_left_is_not_told_of_a_later_one() {
+    for tier in [policy::Tier::Confined, policy::Tier::Namespace] {
+        for (code, end) in [(0, "exit 0"), (1, "exit 1")] {
+            let inside = &Inside::with(tier, |plan| plan.limits.memory = 192 * MIB);
+            left(inside, "b=[]\nwhile True: b.append(bytearray(8<<20)); time.sleep(0.01)");
+            let later = inside.sh(&format!("{SEES_IT_GO}; {end}"));
+            assert_eq!(later.out, "gone\n", "{tier} {:?} {}", later.outcome, later.err);
+            let told = (later.outcome.ended, later.outcome.stopped_by);
+            assert_eq!(told, (sandbox::Ended::Exit(code), StoppedBy::Exit), "{tier}");
+            if inside.holds("memory") {
+                assert_eq!(later.outcome.leftovers, Some(StoppedBy::Memory), "{tier} {end}");
+            }
+        }
+    }
+}
+
+/// Somebody else being there does not take it from a call, where that other lost nobody.
+#[test]
+fn a_call_whose_child_was_killed_for_memory_is_told_so_beside_what_an_earlier_one_left() {
+    for tier in [policy::Tier::Confined, policy::Tier::Namespace] {
+        let inside = &Inside::with(tier, |plan| plan.limits.memory = 192 * MIB);
+        if !inside.holds("memory") {
+            continue;
+        }
+        left(inside, "pass");
+        let ran = inside.sh("python3 -c 'b = bytearray(1 << 30)
+for i in range(0, len(b), 4096): b[i] = 1'; exit 3");
+        assert_eq!(ran.outcome.stopped_by, StoppedBy::Memory, "{tier} {:?} {}", ran.outcome, ran.err);
+        assert_eq!(ran.outcome.leftovers, None, "{tier}");
+    }
+}
+
+#[test]
+fn a_fork_refused_to_what_an_earlier_call_left_is_not_told_of_a_later_one() {
+    for tier in [policy::Tier::Confined, policy::Tier::Namespace] {
+        let inside = &Inside::with(tier, |plan| plan.limits.processes = 24);
+        if !inside.holds("processes") {
+            continue;
+        }
+        left(
+            inside,
+            "try:
+    while True:
+        if os.fork() == 0: time.sleep(600); os._exit(0)
+except OSError: open('refused', 'w')
+time.sleep(600)",
+        );
+        let later = inside.sh(": > go; while ! [ -e refused ]; do :; done; echo refused; exit 1");
+        assert_eq!(later.out, "refused\n", "{tier} {:?} {}", later.outcome, later.err);
+        assert_eq!(later.outcome.stopped_by, StoppedBy::Exit, "{tier} {:?}", later.outcome);
+        // It still can be told of who wants more than there is.
+        let own = Inside::with(tier, |plan| plan.limits.processes = 24);
+        left(&own, "pass");
+        let ran = own.sh("for i in $(seq 60); do sleep 20 & done; exit 3");
+        assert_eq!(ran.outcome.stopped_by, StoppedBy::Processes, "{tier} {:?} {}", ran.outcome, ran.err);
+    }
+}
+
 /// Fills it once more and comes no further than it was, but for what no byte is needed for.
 fn strike_again(inside: &Inside) {
     let (before, _) = taken(&inside.workspace());

@@ -141,6 +141,19 @@ impl Plan {
             };
             match self.attempt(tier, host).await {
                 Ok(ready) => return Ok(ready.accepted(accepted)),
+                // It may work another time, and who makes a machine slow must not get others a weaker wall.
+                Err(problem @ Problem::Silent(_)) if self.tier.fixed().is_none() => {
+                    return Err(SandboxError::Start {
+                        tier,
+                        doing: format!(
+                            "the tier `{tier}` may work here, and {problem}: nothing weaker is taken for that"
+                        ),
+                        remedy: format!(
+                            "{}; or ask for another tier by name (`--tier`)",
+                            problem.remedy(tier)
+                        ),
+                    });
+                }
                 Err(problem) => problems.push((tier, problem)),
             }
         }
@@ -208,11 +221,10 @@ impl Plan {
             }
             let answer =
                 ready::launch(tier, launch.clone(), self.beside(None, since), self.limits.wall, host);
-            match tokio::time::timeout(problem::ANSWER, answer).await {
-                Ok(result) => return result.map(|ready| ready.leaving(results)),
-                Err(_) if tries == 1 => return Err(Problem::Silent),
+            match problem::in_time(answer).await {
                 // A machine that hangs while it starts is a known fault of emulation; no guest code ran.
-                Err(_) => tries -= 1,
+                Err(Problem::Silent(_)) if tries > 1 => tries -= 1,
+                result => return result.map(|ready| ready.leaving(results)),
             }
         }
     }
@@ -258,7 +270,7 @@ impl Plan {
                 self.limits.wall,
                 host,
             );
-            tokio::time::timeout(problem::ANSWER, answer).await.unwrap_or(Err(Problem::Silent))
+            problem::in_time(answer).await
         };
         match attempt(Backend::Namespace).await {
             Err(problem) if problem.is_about_namespaces() => {

@@ -7,8 +7,28 @@ use policy::Tier;
 use crate::machine::Kvm;
 use crate::remedy;
 
-/// How long a sandbox may take to answer.
-pub(crate) const ANSWER: Duration = Duration::from_secs(30);
+/// How long a sandbox may take to answer, on a machine that has a processor for each who wants one.
+const ANSWER: Duration = Duration::from_secs(30);
+/// And so many times as long at most, where several want each.
+const LONGEST: u32 = 4;
+
+/// What an attempt answers in time, which is longer where the machine has more to do than it can.
+pub(crate) async fn in_time<T>(attempt: impl Future<Output = Result<T, Problem>>) -> Result<T, Problem> {
+    let mut attempt = std::pin::pin!(attempt);
+    if let Ok(result) = tokio::time::timeout(ANSWER, &mut attempt).await {
+        return result;
+    }
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let time = patience(&load, std::thread::available_parallelism().map_or(1, usize::from));
+    tokio::time::timeout(time - ANSWER, attempt).await.unwrap_or(Err(Problem::Silent(time)))
+}
+
+/// How long to wait by the machine's load, the first of its averages, and its processors.
+fn patience(load: &str, processors: usize) -> Duration {
+    let wants: usize = load.split('.').next().and_then(|whole| whole.parse().ok()).unwrap_or(0);
+    let each = u32::try_from(wants / processors.max(1)).unwrap_or(LONGEST);
+    ANSWER * each.clamp(1, LONGEST)
+}
 
 /// What brings QEMU.
 const QEMU: &str = "`apt-get install --no-install-recommends qemu-system-x86`";
@@ -44,8 +64,8 @@ pub(crate) enum Problem {
     Rootfs(String),
     #[error("what is granted cannot be offered: {0}")]
     Doors(String),
-    #[error("it did not answer within {} s", ANSWER.as_secs())]
-    Silent,
+    #[error("it did not answer within {} s", .0.as_secs())]
+    Silent(Duration),
     #[error("modules do not run: {0}")]
     Engine(String),
     #[error("this program was built without modules")]
@@ -65,7 +85,7 @@ impl Problem {
     /// Whether nothing is missing here, and the machine itself failed: it had no room or no time.
     pub(crate) fn is_of_the_moment(&self) -> bool {
         match self {
-            Problem::Silent => true,
+            Problem::Silent(_) => true,
             Problem::Start(doing) | Problem::Machine(doing) => remedy::is_of_the_moment(doing),
             _ => false,
         }
@@ -118,10 +138,25 @@ impl Problem {
             (Problem::Doors(_), _) => "grant fewer destinations, and fewer ports behind stars".to_owned(),
             (Problem::Start(doing) | Problem::Machine(doing), _) => remedy::of_step(doing),
             (Problem::Layer { name, .. }, _) => remedy::of_layer(name),
-            (Problem::Silent, Tier::Gvisor) => "this `runsc` starts and never answers: try another \
+            (Problem::Silent(_), Tier::Gvisor) => "this `runsc` starts and never answers: try another \
                 (`scripts/install-runsc`), and look whether the machine is overloaded"
                 .to_owned(),
-            (Problem::Silent, _) => "look whether the machine is overloaded, and try again".to_owned(),
+            (Problem::Silent(_), _) => "look whether the machine is overloaded, and try again".to_owned(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_with_more_to_do_than_it_can_has_longer_to_answer_and_not_for_ever() {
+        let waits = |load: &str| patience(load, 2).as_secs();
+        assert_eq!(waits("0.10 9.00 9.00 1/99 123\n"), 30);
+        assert_eq!(waits("3.99 0.00 0.00 1/99 123\n"), 30);
+        assert_eq!(waits("4.00 0.00 0.00 1/99 123\n"), 60);
+        assert_eq!(waits("900.00 0.00 0.00 1/99 123\n"), 120);
+        assert_eq!(waits(""), 30);
     }
 }

@@ -58,6 +58,25 @@ fn an_engine_that_never_answers_is_a_failure_and_no_refusal() {
     }
 }
 
+/// It may be that the machine had too much to do: nobody's wall gets weaker by that.
+#[test]
+fn auto_takes_nothing_weaker_than_an_engine_that_never_answers() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_made, engine) = crate::engines::made("int pause(void); int main(void) { for (;;) pause(); }");
+    let mut plan = plan(Tier::Namespace, folder.path());
+    (plan.tier, plan.floor, plan.runsc) = (TierChoice::Auto, Tier::Namespace, Some(engine));
+    let host = host();
+    let answer = runtime().block_on(async { plan.ready(&host).await.map(|ready| ready.tier()) });
+    match answer {
+        // Where machines start, nobody is asked for an engine.
+        Ok((Tier::Microvm, _)) => {}
+        Err(SandboxError::Start { tier: Tier::Gvisor, doing, .. }) => {
+            assert!(doing.contains("nothing weaker"), "{doing}");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
 #[test]
 fn a_stated_surrounding_is_accepted_and_said() {
     let folder = tempfile::tempdir().unwrap();

@@ -22,8 +22,8 @@ use rustix::thread::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::module::{self, MODULE_FD, VERDICT_FD};
 use super::hunt::{Hunt, SWEEP};
+use super::module::{self, MODULE_FD, VERDICT_FD};
 use super::sweep::{Census, Kin};
 use super::whose::Beside;
 use super::{file, sweep, terminal, walk};

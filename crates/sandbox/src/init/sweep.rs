@@ -152,7 +152,7 @@ pub(super) fn below(supervisor: i32, kin: &Kin) -> u32 {
 }
 
 /// Number and start of each living process below these supervisors.
-pub(super) fn living(supervisors: &[i32]) -> BTreeSet<(i32, u64)> {
+pub(super) fn alive(supervisors: &[i32]) -> BTreeSet<(i32, u64)> {
     let all = snapshot();
     let below = supervisors.iter().flat_map(|supervisor| table::below(&all, *supervisor));
     below.filter(|seen| !seen.dead).map(|seen| (seen.pid, seen.started)).collect()
@@ -261,8 +261,7 @@ pub(super) fn holds(pid: i32, pipes: &[u64; 2]) -> bool {
 /// Kills what hangs at init itself and is no supervisor: a guest that kills its supervisor does not get away.
 /// Says how many such were found alive.
 pub(super) fn kill_orphans(kin: &Kin) -> usize {
-    let found: Vec<i32> =
-        orphans(&snapshot(), me(), &kin.supervisors).iter().map(|seen| seen.pid).collect();
+    let found: Vec<i32> = orphans(&snapshot(), me(), &kin.supervisors).iter().map(|seen| seen.pid).collect();
     kill_these(&found);
     found.len()
 }

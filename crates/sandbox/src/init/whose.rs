@@ -22,7 +22,7 @@ pub(super) struct Beside {
 
 impl Beside {
     pub(super) fn new(keepers: &[i32], calls: bool) -> Beside {
-        let kept = if keepers.is_empty() { BTreeSet::new() } else { sweep::living(keepers) };
+        let kept = if keepers.is_empty() { BTreeSet::new() } else { sweep::alive(keepers) };
         Beside { kept, calls, most: [0; 3] }
     }
 
@@ -59,7 +59,7 @@ impl Beside {
             (Ended::Exit(0), false) => Whose::Left,
             // It failed, and nobody else is known to have lost anything.
             (_, true) => Whose::Its,
-            (_, false) if self.kept.is_subset(&sweep::living(&kin.supervisors)) => Whose::Its,
+            (_, false) if self.kept.is_subset(&sweep::alive(&kin.supervisors)) => Whose::Its,
             (_, false) => Whose::Left,
         }
     }

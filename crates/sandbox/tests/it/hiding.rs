@@ -24,7 +24,8 @@ while time.time() < end:
     if n % 50 == 0: open('ticks','a').write('t')";
 
 /// Lives on beside later calls, and answers them.
-const SERVER: &str = "(while :; do [ -e ask ] && mv ask answer; sleep 0.1; done) </dev/null >/dev/null 2>&1 &";
+const SERVER: &str =
+    "(while :; do [ -e ask ] && mv ask answer; sleep 0.1; done) </dev/null >/dev/null 2>&1 &";
 
 /// Ends only by an answer.
 const ASK: &str = "touch ask; until [ -e answer ]; do sleep 0.1; done; rm answer; echo served";

@@ -40,7 +40,9 @@ fn goes_on(inside: &Inside) {
 
 /// Holds so much in a grandchild that has a session of its own and no parent.
 fn hides(mib: u64) -> String {
-    format!("(setsid python3 -c 'import time; b=b\"x\"*({mib}<<20); time.sleep(1000)' &) ; sleep 1000; echo all")
+    format!(
+        "(setsid python3 -c 'import time; b=b\"x\"*({mib}<<20); time.sleep(1000)' &) ; sleep 1000; echo all"
+    )
 }
 
 /// `vfork(s)`: a child that has its parent's memory for so long, and ends.

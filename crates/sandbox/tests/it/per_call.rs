@@ -1,5 +1,7 @@
 //! Bounds of one call alone, within what the sandbox may: held for everything that it started.
 
+use std::time::Duration;
+
 use policy::StoppedBy;
 use sandbox::{Call, CallBounds, Cancel, Ended};
 

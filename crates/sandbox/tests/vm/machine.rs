@@ -105,10 +105,9 @@ fn a_full_disk_of_the_guest_is_its_own() {
 #[test]
 fn a_disk_that_was_full_before_is_not_told_of_a_later_call() {
     let inside = Inside::with(Tier::Microvm, |plan| plan.limits.disk = 32 << 20);
-    let sh = |line: &str| inside.call(shell(line), b"", Duration::from_secs(300), 1 << 20);
-    let filled = sh("cat /dev/zero > a; cat /dev/zero > b; false");
+    let filled = inside.sh("cat /dev/zero > a; cat /dev/zero > b; false");
     assert_eq!(filled.outcome.stopped_by, StoppedBy::Disk, "{:?} {}", filled.outcome, filled.err);
-    let later = sh("false");
+    let later = inside.sh("false");
     assert_eq!(later.outcome.stopped_by, StoppedBy::Exit, "{:?} {}", later.outcome, later.err);
 }
 

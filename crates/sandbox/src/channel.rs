@@ -19,6 +19,8 @@ use crate::wire::{Decoder, End, Frame, Hello, Kind, PIECE, Start};
 
 /// Pieces of output that wait for a slow reader; then the guest waits.
 const WAITING: usize = 16;
+/// What is read at once.
+const READ: usize = 2 * PIECE;
 /// Frames of streams that are shorter are sent with the next.
 const TOGETHER: usize = 32 << 10;
 /// Bytes of the log stream that are kept for an error message.
@@ -119,13 +121,12 @@ impl Pipes {
         };
         let mut log = pipe::Receiver::from_owned_fd(nonblocking(log)?)?;
         let mut decoder = Decoder::default();
-        let mut buffer = vec![0; PIECE];
         let first = loop {
-            let n = from_guest.read(&mut buffer).await?;
+            let n = from_guest.read(decoder.space(READ)).await?;
             if n == 0 {
                 return Err(ChannelError::Silent { log: read_log(&mut log).await });
             }
-            decoder.push(&buffer[..n]);
+            decoder.came(n);
             if let Some(frame) = decoder.next().map_err(|_| ChannelError::Protocol)? {
                 break frame;
             }
@@ -140,7 +141,7 @@ impl Pipes {
             .map(|exchange| tokio::spawn(write(Writer::new(exchange), Arc::clone(&to_guest))));
         let sorted = Sorted { calls: Arc::default(), exchange };
         let calls = Arc::clone(&sorted.calls);
-        let reader = tokio::spawn(read(from_guest, decoder, buffer, sorted, log));
+        let reader = tokio::spawn(read(from_guest, decoder, sorted, log));
         Ok((hello, Channel { to_guest, calls, reader, writer }))
     }
 }
@@ -237,13 +238,7 @@ async fn write(frames: Writer, to_guest: Arc<AsyncMutex<ToGuest>>) {
 }
 
 /// Reads until the guest's end closes or breaks the protocol; then no call gets anything any more.
-async fn read(
-    mut from_guest: FromGuest,
-    mut decoder: Decoder,
-    mut buffer: Vec<u8>,
-    sorted: Sorted,
-    mut log: pipe::Receiver,
-) {
+async fn read(mut from_guest: FromGuest, mut decoder: Decoder, sorted: Sorted, mut log: pipe::Receiver) {
     let mut log_buffer = [0; 1024];
     let mut log_open = true;
     'channel: loop {
@@ -261,8 +256,8 @@ async fn read(
         tokio::select! {
             // Read and thrown away: a guest must not be able to block on it.
             n = log.read(&mut log_buffer), if log_open => log_open = matches!(n, Ok(n) if n > 0),
-            n = from_guest.read(&mut buffer) => match n {
-                Ok(n) if n > 0 => decoder.push(&buffer[..n]),
+            n = from_guest.read(decoder.space(READ)) => match n {
+                Ok(n) if n > 0 => decoder.came(n),
                 _ => break,
             },
         }

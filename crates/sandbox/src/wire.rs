@@ -7,6 +7,8 @@
 //! Both ends are this program, yet the executor trusts nothing that arrives: lengths are bounded before a byte
 //! is stored, unknown kinds end the channel, and a payload is only ever raw output or small JSON.
 
+use std::ops::Range;
+
 use policy::StoppedBy;
 use serde::{Deserialize, Serialize};
 
@@ -308,12 +310,12 @@ pub(crate) fn head(kind: Kind, call: u32, payload: usize) -> [u8; HEAD] {
     head
 }
 
-/// A frame that lies where it was read.
+/// A frame that lies where it was read, until more is.
 #[derive(Debug)]
-pub(crate) struct Seen<'a> {
+pub(crate) struct Seen {
     pub(crate) kind: Kind,
     pub(crate) call: u32,
-    pub(crate) payload: &'a [u8],
+    pub(crate) payload: Range<usize>,
 }
 
 /// Bytes as they arrive, and the frames in them. Holds at most one frame and one read.
@@ -327,6 +329,7 @@ pub(crate) struct Decoder {
 
 impl Decoder {
     /// Takes bytes as they arrived.
+    #[cfg(any(test, feature = "fuzz"))]
     pub(crate) fn push(&mut self, bytes: &[u8]) {
         self.space(bytes.len())[..bytes.len()].copy_from_slice(bytes);
         self.came(bytes.len());
@@ -352,11 +355,21 @@ impl Decoder {
 
     /// The next whole frame, if there is one.
     pub(crate) fn next(&mut self) -> Result<Option<Frame>, WireError> {
-        Ok(self.look()?.map(|seen| Frame::new(seen.kind, seen.call, seen.payload.to_vec())))
+        Ok(self.look()?.map(|seen| self.frame(seen)))
+    }
+
+    /// A frame that was seen, to keep.
+    pub(crate) fn frame(&self, Seen { kind, call, payload }: Seen) -> Frame {
+        Frame::new(kind, call, self.bytes[payload].to_vec())
+    }
+
+    /// What payloads are parts of.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
     }
 
     /// The same in place.
-    pub(crate) fn look(&mut self) -> Result<Option<Seen<'_>>, WireError> {
+    pub(crate) fn look(&mut self) -> Result<Option<Seen>, WireError> {
         let rest = &self.bytes[self.from..self.to];
         let Some(head) = rest.first_chunk::<4>() else { return Ok(None) };
         let length = usize::try_from(u32::from_le_bytes(*head)).unwrap_or(usize::MAX);
@@ -373,8 +386,9 @@ impl Decoder {
         let Some(body) = rest.get(4..4 + length) else { return Ok(None) };
         let kind = Kind::from_code(body[0]).ok_or(WireError::UnknownKind(body[0]))?;
         let call = u32::from_le_bytes([body[1], body[2], body[3], body[4]]);
+        let payload = self.from + HEAD..self.from + 4 + length;
         self.from += 4 + length;
-        Ok(Some(Seen { kind, call, payload: &body[5..] }))
+        Ok(Some(Seen { kind, call, payload }))
     }
 }
 
@@ -401,6 +415,15 @@ mod tests {
             }
             assert_eq!(seen, frames, "pieces of {size}");
         }
+    }
+
+    #[test]
+    fn frames_that_were_seen_stay_where_they_are_until_more_is_read() {
+        let frames = [Frame::new(Kind::Data, 1, vec![1; 300]), Frame::new(Kind::Data, 1, vec![2; 5])];
+        let mut decoder = Decoder::default();
+        decoder.push(&frames.iter().flat_map(Frame::encode).collect::<Vec<u8>>());
+        let seen: Vec<Seen> = std::iter::from_fn(|| decoder.look().unwrap()).collect();
+        assert_eq!(seen.into_iter().map(|seen| decoder.frame(seen)).collect::<Vec<_>>(), frames);
     }
 
     #[test]

@@ -27,12 +27,14 @@ mod walk;
 mod whose;
 
 use std::collections::BTreeMap;
-use std::io::{self, Write};
+use std::io::{self, IoSlice, Write};
+use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use policy::StoppedBy;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{RecvFlags, recv};
 
 use crate::doors::{self, Doors, Layout};
 use crate::growth::Growth;
@@ -62,6 +64,9 @@ const DOUBTS: u32 = 90;
 
 /// How long what is in the way of a call may take to be gone.
 const ROOM: Duration = Duration::from_secs(1);
+
+/// Reads of a channel that brings much, between two looks at everything else.
+const READS: usize = 4;
 
 /// Init itself, and a supervisor.
 const OURS: u64 = 2;
@@ -243,22 +248,29 @@ impl Init {
     fn serve(&mut self) -> io::Result<Last> {
         let mut decoder = Decoder::default();
         let mut buffer = vec![0; PIECE];
-        // Each read is a call that a kernel in user space answers slowly, so where much may come much is read at once.
-        let at_once = if self.porter.is_some() { 4 * PIECE } else { PIECE };
+        // Each call is one that a kernel in user space answers slowly, so where much may come much is read at once, and
+        // what comes without a pause is not waited for.
+        let (at_once, reads) = if self.porter.is_some() { (8 * PIECE, READS) } else { (PIECE, 1) };
         loop {
             let ready = self.wait()?;
-            if ready.channel {
-                let n = rustix::io::read(&self.channel_in, decoder.space(at_once))?;
+            for read in 0..if ready.channel { reads } else { 0 } {
+                let space = decoder.space(at_once);
+                let n = if read == 0 {
+                    rustix::io::read(&self.channel_in, space)?
+                } else {
+                    // Nothing now, or no socket: both are known when it is waited for.
+                    let Ok((n, _)) = recv(&self.channel_in, space, RecvFlags::DONTWAIT) else { break };
+                    n
+                };
                 if n == 0 {
                     return Ok(Last::Closed);
                 }
                 decoder.came(n);
-                while let Some(Seen { kind, call, payload }) = decoder.look().map_err(io::Error::other)? {
-                    match (kind, &mut self.porter) {
-                        (Kind::Collect, _) => return Ok(Last::Collect),
-                        (Kind::Data, Some(porter)) => porter.carry(call, payload)?,
-                        _ => self.obey(Frame::new(kind, call, payload.to_vec()))?,
-                    }
+                if self.hear(&mut decoder)? {
+                    return Ok(Last::Collect);
+                }
+                if n < PIECE {
+                    break;
                 }
             }
             if ready.children {
@@ -277,6 +289,37 @@ impl Init {
                 self.relay(id, &mut buffer)?;
             }
             self.advance(&mut buffer)?;
+        }
+    }
+
+    /// Does what came, as far as it is whole; true when it is to end for the workspace. Bytes of a connection that came
+    /// one frame after the other are one call of the kernel's.
+    fn hear(&mut self, decoder: &mut Decoder) -> io::Result<bool> {
+        let (mut of, mut run) = (0, Vec::new());
+        while let Some(seen) = decoder.look().map_err(io::Error::other)? {
+            let data = seen.kind == Kind::Data && self.porter.is_some();
+            if !data || seen.call != of {
+                self.carry(of, &mut run, decoder.bytes())?;
+            }
+            match seen {
+                Seen { kind: Kind::Collect, .. } => return Ok(true),
+                Seen { call, payload, .. } if data => {
+                    of = call;
+                    run.push(payload);
+                }
+                seen => self.obey(decoder.frame(seen))?,
+            }
+        }
+        self.carry(of, &mut run, decoder.bytes())?;
+        Ok(false)
+    }
+
+    /// Bytes of a connection, where there are any; none are left.
+    fn carry(&mut self, number: u32, run: &mut Vec<Range<usize>>, bytes: &[u8]) -> io::Result<()> {
+        let pieces: Vec<IoSlice<'_>> = run.drain(..).map(|at| IoSlice::new(&bytes[at])).collect();
+        match &mut self.porter {
+            Some(porter) if !pieces.is_empty() => porter.carry(number, &pieces),
+            _ => Ok(()),
         }
     }
 

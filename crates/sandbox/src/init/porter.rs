@@ -6,7 +6,7 @@
 //! programs is carried, not looked at, but for questions to the resolver.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Read, Write};
 use std::net::{Shutdown, SocketAddrV4, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -27,7 +27,7 @@ const GUESTS: usize = 16;
 /// How long nobody is taken where one could not be: a guest may have taken all there is, and may give it back.
 const LACK: Duration = Duration::from_millis(50);
 
-/// Pieces that are carried of one connection, before it is another's turn.
+/// Pieces that are carried of one connection, before it is another's turn: all with one call in, and one out.
 const PIECES: usize = 4;
 
 /// What an event is about, in the upper half of its number.
@@ -51,7 +51,7 @@ pub(super) struct Porter {
     askers: VecDeque<Asker>,
     /// What the executor may have under way on all lines.
     under_way: Windows,
-    /// A frame that is being made.
+    /// Frames that are being made, each in its place.
     piece: Vec<u8>,
 }
 
@@ -117,7 +117,7 @@ impl Porter {
             lacking: None,
             askers: VecDeque::new(),
             under_way: Windows::to_guest(),
-            piece: vec![0; HEAD + PIECE],
+            piece: vec![0; PIECES * (HEAD + PIECE)],
         };
         for (n, door) in (0..).zip(&porter.sockets) {
             epoll::add(&porter.epoll, door, token(DOOR, n), EventFlags::IN)?;
@@ -155,20 +155,25 @@ impl Porter {
     }
 
     /// Takes bytes for a program, and holds only what it does not take at once.
-    pub(super) fn carry(&mut self, number: u32, bytes: &[u8]) -> io::Result<()> {
+    pub(super) fn carry(&mut self, number: u32, pieces: &[IoSlice<'_>]) -> io::Result<()> {
         let Some(line) = self.lines.get_mut(&number) else { return Err(no_stream()) };
         // Nobody is there to have it.
         let Some(socket) = &mut line.socket else { return Ok(()) };
-        if !line.window.came(bytes.len()) {
+        if !line.window.came(pieces.iter().map(|piece| piece.len()).sum()) {
             return Err(io::Error::other("more than a stream may carry"));
         }
-        let now = if line.held.is_empty() { socket.write(bytes) } else { Ok(0) };
+        let now = if line.held.is_empty() { socket.write_vectored(pieces) } else { Ok(0) };
         let taken = match now {
             Ok(taken) => taken,
             Err(e) if e.kind() == ErrorKind::WouldBlock || e.kind() == ErrorKind::Interrupted => 0,
             Err(_) => return self.close(number),
         };
-        line.held.push(bytes[taken..].to_vec());
+        let mut before = taken;
+        for piece in pieces {
+            let skip = before.min(piece.len());
+            before -= skip;
+            line.held.push(piece[skip..].to_vec());
+        }
         self.took(number, taken)
     }
 
@@ -377,25 +382,31 @@ impl Porter {
     fn read(&mut self, number: u32) -> io::Result<()> {
         let Some(line) = self.lines.get_mut(&number) else { return Ok(()) };
         let Some(socket) = &mut line.socket else { return Ok(()) };
-        for _ in 0..PIECES {
-            let most = line.credit.min(PIECE);
-            if most == 0 || line.heard {
-                break;
+        let most = line.credit.min(PIECES * PIECE);
+        if most > 0 && !line.heard {
+            let mut left = most;
+            let mut room: Vec<IoSliceMut<'_>> = Vec::with_capacity(PIECES);
+            for piece in self.piece.chunks_mut(HEAD + PIECE).take(most.div_ceil(PIECE)) {
+                let n = left.min(PIECE);
+                left -= n;
+                room.push(IoSliceMut::new(&mut piece[HEAD..HEAD + n]));
             }
-            match socket.read(&mut self.piece[HEAD..HEAD + most]) {
+            match socket.read_vectored(&mut room) {
                 Ok(0) => {
                     line.heard = true;
                     self.channel.write_all(&head(Kind::Finish, number, 0))?;
                 }
                 Ok(n) => {
                     line.credit -= n;
-                    self.piece[..HEAD].copy_from_slice(&head(Kind::Data, number, n));
-                    self.channel.write_all(&self.piece[..HEAD + n])?;
-                    if n < most {
-                        break;
+                    let (mut left, mut length) = (n, 0);
+                    while left > 0 {
+                        let some = left.min(PIECE);
+                        self.piece[length..length + HEAD].copy_from_slice(&head(Kind::Data, number, some));
+                        (left, length) = (left - some, length + HEAD + some);
                     }
+                    self.channel.write_all(&self.piece[..length])?;
                 }
-                Err(e) if e.kind() == ErrorKind::WouldBlock || e.kind() == ErrorKind::Interrupted => break,
+                Err(e) if e.kind() == ErrorKind::WouldBlock || e.kind() == ErrorKind::Interrupted => {}
                 Err(_) => return self.close(number),
             }
         }
@@ -639,5 +650,70 @@ mod tests {
         assert!(!porter.lines.is_empty());
         let mut head = [0; HEAD];
         reader.read_exact(&mut head).unwrap();
+    }
+
+    /// A connection from a program, whose socket takes little, through a porter that says all to the other end.
+    fn connected(ours: &std::os::unix::net::UnixStream) -> (Porter, u32, TcpStream) {
+        let names = [Name { host: "a.example".to_owned(), star: false, port: 1 }].into();
+        let mut layout = Layout::of(&Doors { names }).unwrap().unwrap();
+        layout.sockets.retain(|socket| socket.role == Role::Proxy);
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        rustix::net::sockopt::set_socket_recv_buffer_size(&listener, 4096).unwrap();
+        let program = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        rustix::net::sockopt::set_socket_recv_buffer_size(&program, 4096).unwrap();
+        let mut porter = Porter::new(&layout, vec![listener.into()], ours.as_fd()).unwrap();
+        while porter.lines.is_empty() {
+            porter.serve().unwrap();
+        }
+        let (&number, line) = porter.lines.first_key_value().unwrap();
+        rustix::net::sockopt::set_socket_send_buffer_size(line.socket.as_ref().unwrap(), 4096).unwrap();
+        (porter, number, program)
+    }
+
+    #[test]
+    fn pieces_that_go_on_together_and_are_taken_in_parts_come_in_order() {
+        let (ours, _theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        let (mut porter, number, mut program) = connected(&ours);
+        let said: Vec<u8> = (0..60_000_u32).map(|n| (n % 251).to_le_bytes()[0]).collect();
+        let pieces: Vec<IoSlice<'_>> = said.chunks(17_000).map(IoSlice::new).collect();
+        porter.carry(number, &pieces).unwrap();
+        assert!(!porter.lines[&number].held.is_empty(), "all was taken at once");
+        let mut heard = vec![0; said.len()];
+        let mut at = 0;
+        program.set_nonblocking(true).unwrap();
+        while at < heard.len() {
+            porter.serve().unwrap();
+            at += program.read(&mut heard[at..]).unwrap_or(0);
+        }
+        assert!(heard == said && porter.lines[&number].held.is_empty());
+    }
+
+    #[test]
+    fn what_a_program_says_at_once_is_frames_of_a_piece_each() {
+        const ALL: usize = 3 * PIECE + 1000;
+        let (ours, mut theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        let (mut porter, number, mut program) = connected(&ours);
+        let said: Vec<u8> = (0..ALL).map(|n| (n % 251).to_le_bytes()[0]).collect();
+        porter.lines.get_mut(&number).unwrap().credit = ALL;
+        let hears = std::thread::spawn(move || {
+            let (mut decoder, mut heard) = (crate::wire::Decoder::default(), Vec::new());
+            while heard.len() < ALL {
+                let n = theirs.read(decoder.space(PIECE)).unwrap();
+                decoder.came(n);
+                while let Some(Frame { kind, payload, .. }) = decoder.next().unwrap() {
+                    assert!(payload.len() <= PIECE && matches!(kind, Kind::Knock | Kind::Data));
+                    heard.extend(payload);
+                }
+            }
+            heard
+        });
+        program.set_nonblocking(true).unwrap();
+        let mut rest = &said[..];
+        while porter.lines[&number].credit > 0 {
+            rest = &rest[program.write(rest).unwrap_or(0)..];
+            porter.serve().unwrap();
+        }
+        assert!(hears.join().unwrap() == said);
     }
 }

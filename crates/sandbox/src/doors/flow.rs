@@ -23,9 +23,10 @@ struct Bounds {
     all: usize,
 }
 
-/// The executor has many sandboxes, and little memory.
+/// The executor has many sandboxes, and little memory. A guest's init has its own, and each word of what it takes is a call
+/// that a kernel in user space answers slowly.
 const TO_EXECUTOR: Bounds = Bounds { first: 4 << 10, full: 512 << 10, all: 1 << 20 };
-const TO_GUEST: Bounds = Bounds { first: 64 << 10, full: 512 << 10, all: 32 << 20 };
+const TO_GUEST: Bounds = Bounds { first: 64 << 10, full: 2 << 20, all: 32 << 20 };
 
 /// A piece so small is put behind the one before it: many of them must not cost more than they hold.
 const SMALL: usize = 4 << 10;

@@ -8,6 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use policy::{StoppedBy, Tier};
+use rustix::net::sockopt::set_socket_send_buffer_size;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::unix::pipe;
 use tokio::sync::{Mutex as AsyncMutex, mpsc};
@@ -21,6 +22,8 @@ use crate::wire::{Decoder, End, Frame, Hello, Kind, PIECE, Start};
 const WAITING: usize = 16;
 /// What is read at once.
 const READ: usize = 2 * PIECE;
+/// What a channel of sockets may have under way each way: what the kernel lets anybody ask for, and doubles.
+const SENT: usize = 208 << 10;
 /// Frames of streams that are shorter are sent with the next.
 const TOGETHER: usize = 32 << 10;
 /// Bytes of the log stream that are kept for an error message.
@@ -89,6 +92,9 @@ impl Pipes {
         let pair = || -> io::Result<(OwnedFd, OwnedFd)> {
             if sockets {
                 let (read, write) = UnixStream::pair()?;
+                // The reader's as well: gVisor reads no more at once than the socket it has could send.
+                set_socket_send_buffer_size(&write, SENT)?;
+                set_socket_send_buffer_size(&read, SENT)?;
                 return Ok((read.into(), write.into()));
             }
             let (read, write) = io::pipe()?;

@@ -6,6 +6,7 @@
 //!   inside own TIMES MIB              both of a server of its own on loopback: what the sandbox itself costs
 //!   inside bulk HOST:PORT MIB         `bulk` and MiB a second
 //!   inside tunnel ADDRESS:PORT MIB    the same by CONNECT, as TLS goes: nothing in it is read on the way
+//!   inside up HOST:PORT MIB           the same the other way, as the body of a request
 //!   inside hold HOST:PORT COUNT SECONDS   so many connections, idle for so long, then all busy for as long: `took` and MiB
 //!   inside give HOST:PORT COUNT SECONDS   the same, but they send more than is taken
 //! ```
@@ -40,11 +41,12 @@ fn main() -> Done {
             bulk("own-bulk", open(at)?, "localhost", mib.parse()?)
         }
         ["bulk", host, mib] => bulk("bulk", open(to(host)?)?, host, mib.parse()?),
+        ["up", host, mib] => up(open(to(host)?)?, host, mib.parse()?),
         ["tunnel", address, mib] => bulk("tunnel", tunnel(address)?, address, mib.parse()?),
         [way @ ("hold" | "give"), host, count, seconds] => {
             hold(way, to(host)?, host, count.parse()?, Duration::from_secs(seconds.parse()?))
         }
-        _ => Err("inside origin | ask | own | bulk | tunnel | hold | give".into()),
+        _ => Err("inside origin | ask | own | bulk | tunnel | up | hold | give".into()),
     }
 }
 
@@ -81,12 +83,12 @@ fn serve(listener: &TcpListener) {
     }
 }
 
-/// Requests for `/MIB/BYTES`, one after the other, until the client goes; one for `/hold/COUNT/SECONDS` has a byte at once,
+/// Requests for `/MIB/BYTES`, one after the other, until the client goes; `/up/MIB` has a body of that size, and no other. One for `/hold/COUNT/SECONDS` has a byte at once,
 /// and when so many have one and so long is over, all that it takes for as long. `/give/COUNT/SECONDS` is slowly read instead.
 fn answer(mut stream: TcpStream) -> Done {
     stream.set_nodelay(true)?;
     let mut piece = vec![7; 64 << 10];
-    while let Some(head) = head(&mut stream)? {
+    while let Some((head, behind)) = head(&mut stream)? {
         let path = head.split(' ').nth(1).unwrap_or_default();
         let words: Vec<&str> = path.split('/').skip(1).collect();
         if let [way @ ("hold" | "give"), count, seconds] = words[..] {
@@ -110,6 +112,18 @@ fn answer(mut stream: TcpStream) -> Done {
             }
             return Ok(());
         }
+        if let ["up", mib] = words[..] {
+            let mut left = (mib.parse::<usize>()? << 20).saturating_sub(behind);
+            while left > 0 {
+                let most = left.min(piece.len());
+                match stream.read(&mut piece[..most])? {
+                    0 => return Err("no whole body".into()),
+                    read => left -= read,
+                }
+            }
+            stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")?;
+            continue;
+        }
         let [mib, bytes] = words[..] else { return Err("no size".into()) };
         let (mib, bytes): (usize, usize) = (mib.parse()?, bytes.parse()?);
         let mut left = (mib << 20) + bytes;
@@ -126,16 +140,19 @@ fn answer(mut stream: TcpStream) -> Done {
     Ok(())
 }
 
-/// What comes before the empty line; nothing behind it is read, for nobody here sends more before an answer.
-fn head(stream: &mut TcpStream) -> io::Result<Option<String>> {
+/// What comes before the empty line, and how much behind it was read.
+fn head(stream: &mut TcpStream) -> io::Result<Option<(String, usize)>> {
     let (mut heard, mut piece) = (Vec::new(), [0; 1024]);
-    while !heard.ends_with(b"\r\n\r\n") {
+    loop {
+        if let Some(end) = heard.windows(4).position(|four| four == b"\r\n\r\n") {
+            let said = String::from_utf8_lossy(heard.get(..end).unwrap_or_default()).into_owned();
+            return Ok(Some((said, heard.len() - end - 4)));
+        }
         match stream.read(&mut piece)? {
             0 => return Ok(None),
             read => heard.extend(piece.iter().take(read)),
         }
     }
-    Ok(Some(String::from_utf8_lossy(&heard).into_owned()))
 }
 
 fn open(to: SocketAddr) -> io::Result<TcpStream> {
@@ -199,8 +216,8 @@ fn tunnel(address: &str) -> Done<TcpStream> {
     stream.write_all(format!("CONNECT {address} HTTP/1.1\r\nHost: {address}\r\n\r\n").as_bytes())?;
     // The other end says nothing before it is asked.
     match head(&mut stream)? {
-        Some(said) if said.starts_with("HTTP/1.1 200") => Ok(stream),
-        said => Err(said.unwrap_or_default().into()),
+        Some((said, _)) if said.starts_with("HTTP/1.1 200") => Ok(stream),
+        said => Err(said.unwrap_or_default().0.into()),
     }
 }
 
@@ -209,6 +226,24 @@ fn bulk(name: &str, mut stream: TcpStream, host: &str, mib: u32) -> Done {
     let began = Instant::now();
     get(&mut stream, host, usize::try_from(mib)?, 0, &mut piece)?;
     println!("{name} {:.1}", f64::from(mib) / began.elapsed().as_secs_f64());
+    Ok(())
+}
+
+fn up(mut stream: TcpStream, host: &str, mib: u32) -> Done {
+    let (piece, mut heard) = (vec![7; 256 << 10], [0; 1024]);
+    let began = Instant::now();
+    let length = u64::from(mib) << 20;
+    stream.write_all(
+        format!("POST /up/{mib} HTTP/1.1\r\nHost: {host}\r\nContent-Length: {length}\r\n\r\n").as_bytes(),
+    )?;
+    for _ in 0..mib * 4 {
+        stream.write_all(&piece)?;
+    }
+    let read = stream.read(&mut heard)?;
+    if !heard.get(..read).unwrap_or_default().starts_with(b"HTTP/1.1 200") {
+        return Err("not taken".into());
+    }
+    println!("up {:.1}", f64::from(mib) / began.elapsed().as_secs_f64());
     Ok(())
 }
 

@@ -20,8 +20,6 @@ use crate::wire::{Decoder, End, Frame, Hello, Kind, PIECE, Start};
 
 /// Pieces of output that wait for a slow reader; then the guest waits.
 const WAITING: usize = 16;
-/// What is read at once.
-const READ: usize = 2 * PIECE;
 /// What a channel of sockets may have under way each way: what the kernel lets anybody ask for, and doubles.
 const SENT: usize = 208 << 10;
 /// Frames of streams that are shorter are sent with the next.
@@ -128,7 +126,7 @@ impl Pipes {
         let mut log = pipe::Receiver::from_owned_fd(nonblocking(log)?)?;
         let mut decoder = Decoder::default();
         let first = loop {
-            let n = from_guest.read(decoder.space(READ)).await?;
+            let n = from_guest.read(decoder.space(PIECE)).await?;
             if n == 0 {
                 return Err(ChannelError::Silent { log: read_log(&mut log).await });
             }
@@ -262,7 +260,7 @@ async fn read(mut from_guest: FromGuest, mut decoder: Decoder, sorted: Sorted, m
         tokio::select! {
             // Read and thrown away: a guest must not be able to block on it.
             n = log.read(&mut log_buffer), if log_open => log_open = matches!(n, Ok(n) if n > 0),
-            n = from_guest.read(decoder.space(READ)) => match n {
+            n = from_guest.read(decoder.space(PIECE)) => match n {
                 Ok(n) if n > 0 => decoder.came(n),
                 _ => break,
             },

@@ -103,6 +103,11 @@ pub(super) async fn alone(cache: &Path, tell: impl Fn(&str), bound: Duration) ->
             Err(rustix::io::Errno::WOULDBLOCK) => {}
             Err(e) => return Err(e.into()),
         }
+        // First, so that a wait which was held up is told as well.
+        if !told && began.elapsed() >= SHORT {
+            told = true;
+            tell(&format!("waiting for another process, which has locked {}", path.display()));
+        }
         if began.elapsed() >= bound {
             let held = format!(
                 "another process of this user has held {} for {} s: end it, or remove that file",
@@ -110,10 +115,6 @@ pub(super) async fn alone(cache: &Path, tell: impl Fn(&str), bound: Duration) ->
                 bound.as_secs()
             );
             return Err(io::Error::new(io::ErrorKind::TimedOut, held));
-        }
-        if !told && began.elapsed() >= SHORT {
-            told = true;
-            tell(&format!("waiting for another process, which has locked {}", path.display()));
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }

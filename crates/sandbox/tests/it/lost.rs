@@ -6,7 +6,7 @@ use std::fs;
 use policy::Tier;
 
 use crate::Inside;
-use crate::inside::plan;
+use crate::inside::{LONG, plan};
 use crate::teardown::{descendants, inventory, wait_until_nothing_is_below};
 
 /// What an executor cannot tell from an init that a guest has taken over.
@@ -28,7 +28,7 @@ fn an_init_that_does_not_read_any_more_costs_a_bounded_wait() {
     let began = std::time::Instant::now();
     let ended = inside.block_on(inside.running().run(&call, &cancel, &mut |_, _| {}));
     assert!(ended.is_err(), "{ended:?}");
-    assert!(began.elapsed() < std::time::Duration::from_secs(20), "{:?}", began.elapsed());
+    assert!(began.elapsed() < LONG, "{:?}", began.elapsed());
     wait_until_nothing_is_below(forker);
 }
 
@@ -47,11 +47,12 @@ fn groups_that_a_killed_forker_left_are_removed_by_the_next_start() {
     while inventory(Some(forker)).groups.iter().any(busy) {
         std::thread::yield_now();
     }
-    // A young group might be one that is about to be entered: make these old.
+    // A young group might be one that is about to be entered: make these old. Any other start may have removed it by now.
     for group in inventory(Some(forker)).groups {
-        let folder = fs::File::open(format!("/sys/fs/cgroup/{group}")).unwrap();
+        let Ok(folder) = fs::File::open(format!("/sys/fs/cgroup/{group}")) else { continue };
         let old = std::time::SystemTime::now() - std::time::Duration::from_secs(60);
-        folder.set_modified(old).unwrap();
+        let aged = folder.set_modified(old);
+        assert!(aged.is_ok() || fs::metadata(format!("/sys/fs/cgroup/{group}")).is_err(), "{aged:?}");
     }
     // It has other things to do first, and is done with this when it ends.
     drop(Inside::new(Tier::Namespace));
@@ -80,6 +81,9 @@ fn what_is_held_stays_open_until_the_sandbox_is_gone_and_no_process_in_it_has_it
         inside.block_on(other.destroy());
         assert!(!free(), "{tier}: another one is gone");
         inside.destroy();
-        assert!(free(), "{tier}: it is gone");
+        // What another thread of these tests is about to start may have this process's copy yet, until it runs.
+        while !free() {
+            std::thread::yield_now();
+        }
     }
 }

@@ -2,7 +2,6 @@
 //! connection is this test: nothing touches a network.
 
 use std::cell::RefCell;
-use std::time::{Duration, Instant};
 
 use policy::Tier;
 use sandbox::{Asked, Call, CallBounds, Cancel, Doors, GuestStream, Job, Knock, Missed, Name, Plan, Stream};
@@ -10,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
 
 use crate::Inside;
-use crate::inside::Ran;
+use crate::inside::{LONG, Ran};
 
 /// A sandbox with a grant, and what knocks at its doors.
 pub(crate) struct Open {
@@ -61,8 +60,8 @@ impl Open {
     {
         let argv = argv.iter().map(|word| (*word).to_owned()).collect();
         let job = Job::Exec { argv, env: Vec::new(), cwd: None, terminal: false };
-        let (timeout, output) = (Duration::from_secs(60), 1 << 20);
-        let call = Call { job, stdin: Vec::new(), timeout, output, bounds: CallBounds::default() };
+        let call =
+            Call { job, stdin: Vec::new(), timeout: LONG, output: 1 << 20, bounds: CallBounds::default() };
         let (_give, cancel) = Cancel::new();
         let (mut out, mut err) = (Vec::new(), Vec::new());
         let mut knocks = self.knocks.borrow_mut();
@@ -138,7 +137,7 @@ crate::on_every_way! {
 import urllib.request as u
 plain = u.build_opener(u.ProxyHandler({}))
 for url in ['data.example:8080/a', 'data.example:443/b', 'x.wild.example:443/c', 'DATA.Example:8080/d', 'data.example.:8080/e']:
-    print(plain.open('http://' + url, timeout=30).read().decode())
+    print(plain.open('http://' + url, timeout=100).read().decode())
 ", tell);
         assert_eq!(
             ran.out,
@@ -152,7 +151,7 @@ for url in ['data.example:8080/a', 'data.example:443/b', 'x.wild.example:443/c',
     fn r46_programs_that_know_of_proxies_come_to_the_proxy_with_any_name(open: &Open) {
         let ran = open.serve("
 import os, urllib.request as u
-print(u.urlopen('http://whatever.test:81/x', timeout=30).read().decode())
+print(u.urlopen('http://whatever.test:81/x', timeout=100).read().decode())
 for name in ['http_proxy', 'https_proxy', 'all_proxy']: assert os.environ[name] == os.environ[name.upper()], name
 print(os.environ['no_proxy'], u.proxy_bypass('localhost'), u.proxy_bypass('whatever.test'))
 ", tell);
@@ -162,25 +161,27 @@ print(os.environ['no_proxy'], u.proxy_bypass('localhost'), u.proxy_bypass('whate
     }
 
     on_a_machine("a kernel of its own") fn r48_everything_else_fails_at_once_and_says_why(open: &Open) {
-        let began = Instant::now();
         let ran = open.alone("
-import errno, socket as s
+import errno, os, socket as s, time
 def name(host, family=0):
     try: s.getaddrinfo(host, 443, family); print('found', host)
     except s.gaierror as e: print(host, e.errno == s.EAI_NONAME or e.errno == s.EAI_NODATA)
 def to(address, family=s.AF_INET, kind=s.SOCK_STREAM):
     with s.socket(family, kind) as c:
-        c.settimeout(20)
+        c.settimeout(100)
         try: c.connect(address); print('reached', address)
         except OSError as e: print(address[0], address[1], errno.errorcode.get(e.errno, e))
+began = time.monotonic()
 for host in ['nope.test', 'wild.example', 'a.b.wild.example', 'example', 'data.example.org', 'x.data.example']: name(host)
 name('data.example', s.AF_INET6)
 at = s.getaddrinfo('data.example', 443, s.AF_INET, s.SOCK_STREAM)[0][4][0]
 to((at, 80)); to((at, 22)); to(('127.65.0.200', 443)); to(('127.0.0.1', 443))
 to(('192.0.2.1', 443)); to(('169.254.169.254', 80)); to(('10.0.0.1', 80)); to(('192.0.2.1', 53), kind=s.SOCK_DGRAM)
 to(('2001:db8::1', 443), s.AF_INET6)
+os.write(2, b'%d' % int(time.monotonic() - began))
 ");
-        assert!(began.elapsed() < Duration::from_secs(15), "{:?}", began.elapsed());
+        // Without the start of the program: a resolver that nobody answers is asked for 5 s each time.
+        assert!(ran.err.parse::<u64>().is_ok_and(|took| took < 15), "{}", ran.err);
         let (names, addresses): (Vec<&str>, Vec<&str>) = ran.out.lines().partition(|line| line.ends_with("True"));
         assert_eq!(names.len(), 7, "{}{}", ran.out, ran.err);
         let refused = addresses.iter().filter(|line| line.ends_with(" ECONNREFUSED")).count();
@@ -195,7 +196,7 @@ to(('2001:db8::1', 443), s.AF_INET6)
         let ran = open.serve("
 import hashlib, os, socket as s, threading
 sent = os.urandom(1 << 20)
-c = s.create_connection(('other.example', 9000), 30)
+c = s.create_connection(('other.example', 9000), 100)
 def send(): c.sendall(sent); c.shutdown(s.SHUT_WR)
 t = threading.Thread(target=send); t.start()
 heard = b''
@@ -214,7 +215,7 @@ print(len(heard), hashlib.sha256(heard).digest() == hashlib.sha256(sent).digest(
         let keep = std::sync::Arc::clone(&heard);
         let ran = open.serve("
 import socket as s
-c = s.create_connection(('other.example', 9000), 30)
+c = s.create_connection(('other.example', 9000), 100)
 print(c.recv(10), c.recv(10))
 c.sendall(b'after'); c.shutdown(s.SHUT_WR)
 print(c.recv(10))
@@ -237,16 +238,16 @@ print(c.recv(10))
         let (broken, mut ends) = mpsc::unbounded_channel();
         let ran = open.serve("
 import socket as s, struct
-c = s.create_connection(('other.example', 9000), 30)
+c = s.create_connection(('other.example', 9000), 100)
 c.sendall(b'x')
 try:
     while c.recv(10): pass
     print('end')
 except ConnectionResetError: print('broken')
-c = s.create_connection(('data.example', 8080), 30)
+c = s.create_connection(('data.example', 8080), 100)
 c.recv(1)
 c.setsockopt(s.SOL_SOCKET, s.SO_LINGER, struct.pack('ii', 1, 0)); c.close()
-s.create_connection(('data.example', 443), 30).recv(10)
+s.create_connection(('data.example', 443), 100).recv(10)
 ", move |way, mut stream| {
             let broken = broken.clone();
             async move {
@@ -266,7 +267,7 @@ s.create_connection(('data.example', 443), 30).recv(10)
             }
         });
         assert_eq!(ran.out, "broken\n", "{}", ran.err);
-        let end = open.inside.block_on(async { tokio::time::timeout(Duration::from_secs(20), ends.recv()).await });
+        let end = open.inside.block_on(async { tokio::time::timeout(LONG, ends.recv()).await });
         assert_eq!(end.unwrap(), Some(Err(std::io::ErrorKind::ConnectionReset)));
     }
 
@@ -278,10 +279,10 @@ def ask(host, kind=1):
     labels = b''.join(bytes([len(l)]) + l.encode() for l in host.split('.'))
     return struct.pack('!6H', 7, 0x100, 1, 0, 0, 1) + labels + b'\\0' + struct.pack('!2H', kind, 1) + b'\\0\\0\\x29\\x10\\0\\0\\0\\0\\0\\0\\0'
 def told(a): return a[3] & 15, '.'.join(map(str, a[-4:])) if a[7] else None
-u = s.socket(s.AF_INET, s.SOCK_DGRAM); u.settimeout(20); u.connect(('127.0.0.1', 53))
+u = s.socket(s.AF_INET, s.SOCK_DGRAM); u.settimeout(100); u.connect(('127.0.0.1', 53))
 for rubbish in [b'', b'x', b'\\0' * 12, b'\\xff' * 1200, ask('data.example')[:20], b'\\0' * 9000]: u.send(rubbish)
 u.close()
-u = s.socket(s.AF_INET, s.SOCK_DGRAM); u.settimeout(20); u.connect(('127.0.0.1', 53))
+u = s.socket(s.AF_INET, s.SOCK_DGRAM); u.settimeout(100); u.connect(('127.0.0.1', 53))
 for host, kind in [('data.example', 1), ('data.example', 28), ('nope.test', 1)]:
     u.send(ask(host, kind)); print(told(u.recv(600)))
 def exactly(c, n):
@@ -292,9 +293,9 @@ def exactly(c, n):
         b += some
     return b
 def message(c): return exactly(c, struct.unpack('!H', exactly(c, 2))[0])
-kept = [s.create_connection(('127.0.0.1', 53), 20) for _ in range(40)]
+kept = [s.create_connection(('127.0.0.1', 53), 100) for _ in range(40)]
 for c in kept[:10]: c.send(b'\\xff\\xff' + b'x' * 70000)
-c = s.create_connection(('127.0.0.1', 53), 20)
+c = s.create_connection(('127.0.0.1', 53), 100)
 q = ask('other.example'); q = struct.pack('!H', len(q)) + q
 c.sendall(q + q[:9]); print(told(message(c)))
 c.sendall(q[9:]); print(told(message(c)))
@@ -315,7 +316,7 @@ def serve(family, host, port, to):
         try: l.bind((host, port))
         except OSError as e: return print(host, port, e.errno)
         l.listen()
-        with s.create_connection((to, port), 20) as c:
+        with s.create_connection((to, port), 100) as c:
             a, _ = l.accept(); a.sendall(b'mine'); a.close(); print(host, port, c.recv(9))
 serve(s.AF_INET, '127.0.0.1', 8080, 'localhost')
 serve(s.AF_INET, '127.0.0.1', 9000, '127.0.0.1')
@@ -342,10 +343,10 @@ import select, socket as s, time
 flood = []
 for n in range(1000):
     c = s.socket(); c.setblocking(False); c.connect_ex(('127.64.0.2', 9000)); flood.append(c)
-sent, until = 0, time.monotonic() + 2
-while time.monotonic() < until:
+sent, until, through = 0, time.monotonic() + 2, set()
+while time.monotonic() < until or sent <= 1 << 20 or len(through) < 128:
     for c in select.select([], flood[:400], [], 0.1)[1]:
-        try: sent += c.send(b'x' * 65536)
+        try: sent += c.send(b'x' * 65536); through.add(c)
         except OSError: pass
 print('flooded', sent > 1 << 20)
 ", move |_, stream| {
@@ -362,7 +363,7 @@ print('flooded', sent > 1 << 20)
         drop(held);
         let ran = open.serve("
 import socket as s
-c = s.create_connection(('other.example', 9000), 30); c.sendall(b'again'); c.shutdown(s.SHUT_WR); print(c.recv(9))
+c = s.create_connection(('other.example', 9000), 100); c.sendall(b'again'); c.shutdown(s.SHUT_WR); print(c.recv(9))
 ", echo);
         assert_eq!(ran.out, "b'again'\n", "{}", ran.err);
     }
@@ -379,11 +380,11 @@ except OSError: pass
 for host in ['told.test', 'data.example', 'Told.test', 'x.wild.example', 'sub.data.example']:
     try: s.getaddrinfo(host, 443); print(host)
     except s.gaierror: pass
-u = s.socket(s.AF_INET, s.SOCK_DGRAM); u.settimeout(20); u.connect(('127.0.0.1', 53))
+u = s.socket(s.AF_INET, s.SOCK_DGRAM); u.settimeout(100); u.connect(('127.0.0.1', 53))
 u.send(b'\\0\\7\\1\\0\\0\\1' + b'\\0' * 6 + b'\\4_ssh\\4_tcp\\4data\\7example\\0\\0\\x21\\0\\1'); u.recv(600)
 u.send(b'\\0\\7\\1\\0\\0\\1' + b'\\0' * 6 + b'\\7sandbox\\0\\0\\1\\0\\1'); u.recv(600)
 u.send(b'\\0\\7\\1\\0\\0\\1' + b'\\0' * 6 + b'\\x0bi am no\\x1b[0m\\0\\0\\1\\0\\1'); print(u.recv(600)[3] & 15, flush=True)
-c = s.create_connection(('127.0.0.1', 53), 20)
+c = s.create_connection(('127.0.0.1', 53), 100)
 c.sendall(b'\\0\\x1b\\0\\7\\1\\0\\0\\1' + b'\\0' * 6 + b'\\4last\\4test\\0\\0\\x10\\0\\1'); c.recv(2)
 os._exit(0)
 ");
@@ -420,7 +421,7 @@ print(s.getaddrinfo('data.example', 443, s.AF_INET, s.SOCK_STREAM)[0][4][0])
         open.missed();
         let ran = open.alone("
 import socket as s, struct
-u = s.socket(s.AF_INET, s.SOCK_DGRAM); u.settimeout(20); u.connect(('127.0.0.1', 53))
+u = s.socket(s.AF_INET, s.SOCK_DGRAM); u.settimeout(100); u.connect(('127.0.0.1', 53))
 for n in range(600):
     u.send(b'\\0\\7\\1\\0\\0\\1' + b'\\0' * 6 + b'\\4' + b'%04d' % n + b'\\4many\\0\\0\\1\\0\\1'); u.recv(600)
 print('asked')

@@ -15,6 +15,7 @@ const PROBE: &str = r#"
 #include <errno.h>
 #include <stdio.h>
 #include <unistd.h>
+#include <sys/wait.h>
 #include <sys/syscall.h>
 #define TRY(name, ...) do { errno = 0; long r = syscall(__VA_ARGS__); \
     dprintf(2, name "=%d ", r < 0 ? errno : 0); } while (0)
@@ -84,9 +85,9 @@ int main(void) {
     TRY("sethostname", SYS_sethostname, 0, 1);
     TRY("msgget", SYS_msgget, 0, 0);
     TRY("clone3", 435, 0, 0);
-    if (fork() == 0) { TRY("ptrace", SYS_ptrace, 0, 0, 0, 0); _exit(0); }
-    usleep(50000);
-    long child;
+    long child = fork();
+    if (child == 0) { TRY("ptrace", SYS_ptrace, 0, 0, 0, 0); _exit(0); }
+    while (waitpid(child, 0, 0) < 0 && errno == EINTR) {}
     errno = 0; child = syscall(SYS_clone, 0x10000011, 0, 0, 0, 0);
     if (child == 0) _exit(0);
     dprintf(2, "clone-user=%d ", child < 0 ? errno : 0);
@@ -237,8 +238,7 @@ fn a_guest_of_gvisor_is_answered_by_gvisor() {
     for runsc in [None, Some(crate::refusal::old_runsc())] {
         let inside = Inside::with(Tier::Gvisor, |plan| plan.runsc = runsc);
         let copy = inside.workspace().join("probe");
-        std::fs::copy(&program, &copy).unwrap();
-        std::fs::set_permissions(&copy, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        crate::inside::put_program(&std::fs::read(&program).unwrap(), &copy);
         let ran = inside.sh("./probe");
         for answer in ["getpid=0", "memfd=0", "inet=0", "unix-pair=0", "netlink-route=0"] {
             assert!(ran.err.contains(answer), "{answer}: {}", ran.err);

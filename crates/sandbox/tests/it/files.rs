@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use sandbox::{Change, FileOp, To, Was};
 
+use crate::inside::LONG;
 use crate::{Inside, on_every_tier, shell};
 
 fn read(inside: &Inside, path: &str) -> String {
@@ -169,12 +170,12 @@ on_every_tier! {
     fn a_file_call_is_bounded_like_any_other(inside: &Inside) {
         inside.sh("head -c 2m /dev/zero > big");
         let op = FileOp::Read { path: "big".to_owned(), offset: 0, limit: u64::MAX };
-        let ran = inside.call(sandbox::Job::File(op), b"", Duration::from_secs(20), 1000);
+        let ran = inside.call(sandbox::Job::File(op), b"", LONG, 1000);
         assert_eq!((ran.outcome.stopped_by, ran.out.len()), (policy::StoppedBy::Output, 1000));
     }
 
     fn what_the_guest_makes_belongs_to_an_unprivileged_id(inside: &Inside) {
-        inside.call(shell("touch made"), b"", Duration::from_secs(20), 999);
+        inside.call(shell("touch made"), b"", LONG, 999);
         write(inside, "written", "x");
         if inside.works_on_a_copy() {
             return;

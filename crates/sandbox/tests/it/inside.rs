@@ -208,6 +208,23 @@ pub(crate) fn own(path: &Path) {
     }
 }
 
+/// Puts a program there, by a process of its own. What this one has open for writing is for a moment open in whatever
+/// another thread of these tests is about to start too, and cannot be started itself meanwhile.
+pub(crate) fn put_program(bytes: &[u8], at: &Path) {
+    use std::io::Write;
+    #[expect(clippy::disallowed_methods, reason = "on the host, before there is a sandbox")]
+    let mut command = std::process::Command::new("/bin/sh");
+    command.args(["-ec", "cat >\"$0\"; chmod 755 \"$0\""]).arg(at);
+    let mut child = command.stdin(std::process::Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(bytes).unwrap();
+    assert!(child.wait().unwrap().success(), "{}", at.display());
+}
+
+/// The same of this crate's own helper.
+pub(crate) fn put_helper(at: &Path) {
+    put_program(&std::fs::read(helper()).unwrap(), at);
+}
+
 pub(crate) fn shell(line: &str) -> Job {
     let argv = ["sh", "-c", line].map(str::to_owned).to_vec();
     Job::Exec { argv, env: Vec::new(), cwd: None, terminal: false }

@@ -519,7 +519,7 @@ fn compiling_is_bounded_like_running() {
     let job = Job::Module(ModuleCall { deadline_ms: 500, ..call(&module, &["m"]) });
     let ran = inside.call(job, b"", Duration::from_secs(1), 1 << 20);
     assert!(matches!(ran.outcome.stopped_by, StoppedBy::Timeout), "{:?} {}", ran.outcome, ran.err);
-    assert!(began.elapsed() < Duration::from_secs(10));
+    assert!(began.elapsed() < Duration::from_secs(60));
     assert!(ran.outcome.usage.max_rss_kib < 600 << 10);
 }
 
@@ -569,7 +569,7 @@ fn r33_a_module_made_to_be_dear_is_refused_before_it_is_judged() {
         let bytes = wat::parse_str(format!("(module {code})")).unwrap();
         let began = Instant::now();
         assert_eq!(Module::check(bytes), Err(BadModule::TooDear));
-        assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+        assert!(began.elapsed() < Duration::from_secs(60), "{:?}", began.elapsed());
     }
 }
 
@@ -684,8 +684,7 @@ fn r57_without_namespaces_a_module_runs_behind_the_confined_walls() {
          --bounding-set -all \"$0\" \"$@\"' {} \"$@\"\n",
         crate::helper().display()
     );
-    std::fs::write(&wrapper, text).unwrap();
-    std::fs::set_permissions(&wrapper, std::fs::Permissions::from_mode(0o755)).unwrap();
+    crate::inside::put_program(text.as_bytes(), &wrapper);
     let host = sandbox::Host::start_from(&wrapper).unwrap();
     let steps =
         steps().open(3, "made", CREATE, WRITE).open(3, "../wrapper", 0, READ).open(3, "/etc/passwd", 0, READ);

@@ -1,7 +1,6 @@
 //! Programs of a few instructions, without a loader, a library or a resolver: what only the kernel can refuse.
 
 use std::net::TcpListener;
-use std::os::unix::fs::PermissionsExt;
 
 use crate::{on_every_tier, own};
 
@@ -42,8 +41,7 @@ on_every_tier! {
     fn r48_a_static_program_that_calls_the_kernel_itself_reaches_nothing(inside: &Inside) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let path = inside.workspace().join("raw");
-        std::fs::write(&path, connects(listener.local_addr().unwrap().port())).unwrap();
-        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+        crate::inside::put_program(&connects(listener.local_addr().unwrap().port()), &path);
         own(&path);
         // The control: outside it connects.
         #[expect(clippy::disallowed_methods, reason = "the control runs on the host, in a process of its own")]

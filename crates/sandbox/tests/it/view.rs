@@ -212,7 +212,7 @@ fn a_root_file_system_of_its_own_is_taken_as_it_is() {
         std::fs::create_dir_all(at("bin")).unwrap();
         std::fs::create_dir_all(at("etc")).unwrap();
         std::fs::write(at("etc/marker"), "OWN\n").unwrap();
-        std::fs::copy(crate::helper(), at("bin/tool")).unwrap();
+        crate::inside::put_helper(&at("bin/tool"));
         std::os::unix::fs::symlink("/root", at("usr")).unwrap();
         std::os::unix::fs::symlink("bin", at("sbin")).unwrap();
         for name in ["", "bin", "etc"] {
@@ -228,7 +228,7 @@ fn a_root_file_system_of_its_own_is_taken_as_it_is() {
                 cwd: None,
                 terminal: false,
             };
-            inside.call(job, b"", std::time::Duration::from_secs(20), 999).outcome.ended
+            inside.call(job, b"", crate::inside::LONG, 999).outcome.ended
         };
         assert_eq!(run("tool"), sandbox::Ended::Exit(0), "{tier}");
         assert_eq!(run("/sbin/tool"), sandbox::Ended::Exit(0), "{tier}");
@@ -252,7 +252,7 @@ fn r12_a_listener_below_a_readable_tree_is_reached_in_namespace_alone_and_only_w
         };
         std::fs::create_dir_all(root.path().join("opt")).unwrap();
         std::fs::create_dir_all(root.path().join("bin")).unwrap();
-        std::fs::copy(crate::helper(), root.path().join("bin/tool")).unwrap();
+        crate::inside::put_helper(&root.path().join("bin/tool"));
         for name in ["", "opt", "bin"] {
             mode(&root.path().join(name), 0o755);
         }
@@ -274,7 +274,7 @@ fn r12_a_listener_below_a_readable_tree_is_reached_in_namespace_alone_and_only_w
         for (name, listener, may_write) in sockets {
             let argv = ["tool", "connect", &format!("/{name}")].map(str::to_owned).to_vec();
             let job = sandbox::Job::Exec { argv, env: Vec::new(), cwd: None, terminal: false };
-            let ended = inside.call(job, b"", std::time::Duration::from_secs(20), 999).outcome.ended;
+            let ended = inside.call(job, b"", crate::inside::LONG, 999).outcome.ended;
             let reached = ended == sandbox::Ended::Exit(0);
             assert_eq!(reached, tier == policy::Tier::Namespace && may_write, "{tier} {name}: {ended:?}");
             assert_eq!(listener.accept().is_ok(), reached, "{tier} {name}");
@@ -297,7 +297,7 @@ fn a_hostile_root_file_system_leads_no_mount_to_the_host() {
         [root.path(), victim.path(), &deep].into_iter().for_each(open);
         let at = |name: &str| root.path().join(name);
         std::fs::create_dir(at("bin")).unwrap();
-        std::fs::copy(crate::helper(), at("bin/tool")).unwrap();
+        crate::inside::put_helper(&at("bin/tool"));
         let ours =
             ["proc", "dev", "sys", "tmp", "run", "workspace", "root", "home", "view", ".oubliette", "source"];
         for name in ours.into_iter().chain(["var", "etc", "usr", "lib"]) {
@@ -321,7 +321,7 @@ fn a_hostile_root_file_system_leads_no_mount_to_the_host() {
             Inside::with(tier, |plan| plan.rootfs = policy::Rootfs::Folder(root.path().to_path_buf()));
         let job =
             sandbox::Job::Exec { argv: vec!["tool".to_owned()], env: Vec::new(), cwd: None, terminal: false };
-        let ran = inside.call(job, b"", std::time::Duration::from_secs(20), 999);
+        let ran = inside.call(job, b"", crate::inside::LONG, 999);
         assert_eq!(ran.outcome.ended, sandbox::Ended::Exit(0), "{tier}: {}", ran.err);
         for path in ["etc/canary", "var/canary", "../tmp/canary", "/mnt/etc/passwd"] {
             let op = sandbox::FileOp::Read { path: path.to_owned(), offset: 0, limit: 99 };
@@ -330,7 +330,7 @@ fn a_hostile_root_file_system_leads_no_mount_to_the_host() {
         let read = |path: &str| {
             let argv = ["tool", "read", path].map(str::to_owned).to_vec();
             let job = sandbox::Job::Exec { argv, env: Vec::new(), cwd: None, terminal: false };
-            inside.call(job, b"", std::time::Duration::from_secs(20), 999).out
+            inside.call(job, b"", crate::inside::LONG, 999).out
         };
         assert_eq!(read("/own/word"), "OWN", "{tier}");
         for path in ["/far/canary", "/near/canary", &format!("/all/{}/deep/canary", out.display())] {

@@ -232,7 +232,7 @@ fn a_setuid_file_gives_nothing() {
     for tier in [Tier::Confined, Tier::Namespace, Tier::Gvisor] {
         let inside = Inside::new(tier);
         let path = inside.workspace().join("suid");
-        std::fs::copy("/usr/bin/id", &path).unwrap();
+        crate::inside::put_program(&std::fs::read("/usr/bin/id").unwrap(), &path);
         std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o4755)).unwrap();
         let plain = inside.sh("id -u").out;
         assert_eq!(inside.sh("./suid -u").out, plain, "{tier}");

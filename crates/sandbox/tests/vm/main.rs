@@ -33,7 +33,7 @@ mod usual;
 #[path = "../it/view.rs"]
 mod view;
 
-pub(crate) use inside::{Inside, helper, own, shell};
+pub(crate) use inside::{Inside, own, shell};
 
 /// The tiers that a claim which needs more than one look is shown on, one after the other.
 pub(crate) const TIERS: [policy::Tier; 1] = [policy::Tier::Microvm];

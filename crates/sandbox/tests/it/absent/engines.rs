@@ -28,8 +28,7 @@ fn refused(code: &[u8], reason: &str, remedy: &str) {
     let folder = tempfile::tempdir().unwrap();
     std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
     let path = folder.path().join("runsc");
-    std::fs::write(&path, program(code)).unwrap();
-    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+    crate::inside::put_program(&program(code), &path);
     let told = without_engine::<&str>(&[], &["gvisor"], path.to_str().unwrap());
     told.refused("gvisor", reason, remedy);
 }

@@ -13,7 +13,7 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use policy::StoppedBy;
-use rustix::event::PollFlags;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use rustix::thread::{
@@ -323,8 +323,7 @@ impl Running {
                 return false;
             }
         }
-        let pipes = self.pipes;
-        let held = sweep::kill_below(self.supervisor, kin, &|pid| sweep::holds(pid, &pipes));
+        let held = self.kill_holders(kin);
         let none_holds = held.is_empty();
         self.swept.extend(held);
         // One that is dying has let go of its files and is there all the same; when the next call comes it must not
@@ -349,6 +348,20 @@ impl Running {
             return false;
         }
         true
+    }
+
+    /// Kills who holds one of the output streams; says who was found. The streams themselves tell whether anybody
+    /// does: who cannot be looked at is taken for one only when nobody else is.
+    fn kill_holders(&self, kin: &Kin) -> Vec<i32> {
+        if [&self.stdout, &self.stderr].into_iter().flatten().all(has_no_writer) {
+            return Vec::new();
+        }
+        let pipes = self.pipes;
+        let found = sweep::kill_below(self.supervisor, kin, &|pid| sweep::holds(pid, &pipes) == Some(true));
+        if !found.is_empty() || sweep::left_of(&self.swept).living > 0 {
+            return found;
+        }
+        sweep::kill_below(self.supervisor, kin, &|pid| sweep::holds(pid, &pipes).is_none())
     }
 
     /// What is left to send, and the end.
@@ -626,6 +639,12 @@ fn exec(
         Ok(last)
     };
     attempt().unwrap_or_else(|e| e)
+}
+
+/// Whether nobody can write to a pipe any more, whatever still lies in it.
+fn has_no_writer(pipe: &PipeReader) -> bool {
+    let mut fds = [PollFd::new(pipe, PollFlags::IN)];
+    poll(&mut fds, Some(&Timespec::default())).is_ok() && fds[0].revents().contains(PollFlags::HUP)
 }
 
 fn inode(fd: &impl AsFd) -> io::Result<u64> {

@@ -243,19 +243,19 @@ pub(super) fn wake(supervisor: i32) {
     drop(sys::kill(supervisor, libc::SIGCONT));
 }
 
-/// Whether a process holds one of these pipes. One that cannot be looked at is taken to hold them, and so is one
-/// without its first thread, whose descriptors are not to be seen there.
-pub(super) fn holds(pid: i32, pipes: &[u64; 2]) -> bool {
-    let Ok(dir) = fs::read_dir(format!("/proc/{pid}/fd")) else { return true };
-    let open: Vec<_> = dir.collect();
+/// Whether a process holds one of these pipes; nothing where it cannot be looked at, or is without its first thread,
+/// whose descriptors are not to be seen there.
+pub(super) fn holds(pid: i32, pipes: &[u64; 2]) -> Option<bool> {
+    let open: Vec<_> = fs::read_dir(format!("/proc/{pid}/fd")).ok()?.collect();
     if open.is_empty() && !fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| has_first(&stat))
     {
-        return true;
+        return None;
     }
-    open.into_iter().filter_map(Result::ok).filter_map(|e| fs::read_link(e.path()).ok()).any(|target| {
+    let mut links = open.into_iter().filter_map(Result::ok).filter_map(|e| fs::read_link(e.path()).ok());
+    Some(links.any(|target| {
         let text = target.to_string_lossy();
         pipes.iter().any(|inode| *text == format!("pipe:[{inode}]"))
-    })
+    }))
 }
 
 /// Kills what hangs at init itself and is no supervisor: a guest that kills its supervisor does not get away.

@@ -30,6 +30,13 @@ const SERVER: &str =
 /// Ends only by an answer.
 const ASK: &str = "touch ask; until [ -e answer ]; do sleep 0.1; done; rm answer; echo served";
 
+/// A call that ends when one in the background has made itself such that nobody may look at it.
+fn closed(then: &str) -> String {
+    let close =
+        "import ctypes,time; ctypes.CDLL(None).prctl(4,0,0,0,0); open(\"closed\",\"w\"); time.sleep(600)";
+    format!("python3 -c '{close}' {then} & until [ -e closed ]; do sleep 0.1; done")
+}
+
 fn is_still(inside: &Inside) -> bool {
     let ticks = || inside.sh("stat -c %s ticks 2>/dev/null").out;
     let before = ticks();
@@ -75,6 +82,18 @@ on_every_tier! {
         assert_eq!(hide(inside, &chain, "sleep 60").stopped_by, StoppedBy::Timeout);
         assert!(is_still(inside));
         assert_eq!(inside.sh(ASK).out, "served\n");
+    }
+
+    /// Though others of its call are not.
+    fn a_server_whose_files_nobody_may_look_at_is_left(inside: &Inside) {
+        let line = closed("</dev/null >/dev/null 2>&1 & sleep 600");
+        let outcome = inside.sh(&line).outcome;
+        assert_eq!((outcome.ended, outcome.background), (Ended::Exit(0), 1));
+    }
+
+    fn w5_a_process_whose_files_nobody_may_look_at_that_holds_the_pipes_is_not_left(inside: &Inside) {
+        let outcome = inside.sh(&closed("")).outcome;
+        assert_eq!((outcome.ended, outcome.background), (Ended::Exit(0), 0));
     }
 
     not_confined("no signal reaches above the call's own domain")

@@ -656,10 +656,16 @@ impl Init {
         if self.keepers.is_empty() {
             return Ok(());
         }
-        let tasks = sweep::census(self.place.walls, &self.kin(), Weigh::Nothing).tasks;
-        let supervisors = u64::try_from(self.keepers.len() + self.calls.len()).unwrap_or(u64::MAX);
+        let census = sweep::census(self.place.walls, &self.kin(), Weigh::Nothing);
+        let number = |supervisors: usize| u64::try_from(supervisors).unwrap_or(u64::MAX);
+        let taken = census.tasks.saturating_add(number(self.keepers.len() + self.calls.len()));
         // The new supervisor has a place of its own beside the bound; its program and the other supervisors have none.
-        if tasks.saturating_add(supervisors) < u64::from(self.bounds.processes) {
+        if taken < u64::from(self.bounds.processes) {
+            return Ok(());
+        }
+        let kept = census.tasks_of(&self.keepers).saturating_add(number(self.keepers.len()));
+        if !self.adopts && kept < taken.saturating_sub(kept) {
+            // Most places are those of calls under way, which end.
             return Ok(());
         }
         self.condemn(StoppedBy::Processes, &self.keepers.clone());

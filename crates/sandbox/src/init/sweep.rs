@@ -122,6 +122,12 @@ impl Census {
         (own, table::below(&self.all, supervisor))
     }
 
+    /// Processes and threads of these families.
+    pub(super) fn tasks_of(&self, supervisors: &[i32]) -> u64 {
+        let these = self.families.iter().filter(|family| supervisors.contains(&family.supervisor));
+        these.map(|family| family.tasks).sum()
+    }
+
     /// Processes and threads of a call, and bytes that they hold. Where an engine brings what loses its parent to init,
     /// whose it is cannot be told: all that is no older than the call counts then.
     pub(super) fn taken(&self, supervisor: i32, kin: &Kin) -> (u64, u64) {

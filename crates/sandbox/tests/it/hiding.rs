@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use policy::StoppedBy;
-use sandbox::{Ended, FileOp};
+use sandbox::{Call, Cancel, Ended, FileOp};
 
 use crate::{Inside, on_every_tier, shell};
 
@@ -81,6 +81,42 @@ on_every_tier! {
         let chain = CHAIN.replace("n += 1", "os.setsid(); n += 1");
         assert_eq!(hide(inside, &chain, "sleep 60").stopped_by, StoppedBy::Timeout);
         assert!(is_still(inside));
+        assert_eq!(inside.sh(ASK).out, "served\n");
+    }
+
+    /// The places are taken by a call that is still there.
+    fn what_earlier_calls_left_does_not_make_room_for_what_a_call_beside_takes(inside: &Inside) {
+        let inside = &Inside::with(inside.tier, |plan| plan.limits.processes = 24);
+        let server = "import os,time
+while True:
+    if os.path.exists('ask'): os.rename('ask','answer')
+    time.sleep(0.1)";
+        inside.file(FileOp::Write { path: "server.py".to_owned() }, server.as_bytes());
+        assert_eq!(inside.sh("python3 server.py </dev/null >/dev/null 2>&1 &").outcome.background, 1);
+        let (give, cancel) = Cancel::new();
+        let (_keep, never) = Cancel::new();
+        let call = |line: &str| Call {
+            job: shell(line),
+            stdin: Vec::new(),
+            timeout: Duration::from_secs(60),
+            output: 99,
+            bounds: sandbox::CallBounds::default(),
+        };
+        let busy = call("i=0; while [ $i -lt 20 ]; do sleep 600 & i=$((i+1)); done; echo full; wait");
+        let beside = call("true");
+        let full = tokio::sync::Notify::new();
+        let mut out = |_, _: &[u8]| full.notify_one();
+        let mut nothing = |_, _: &[u8]| {};
+        let (busy, beside) = inside.block_on(async {
+            tokio::join!(inside.running().run(&busy, &cancel, &mut out), async {
+                full.notified().await;
+                let beside = inside.running().run(&beside, &never, &mut nothing).await;
+                give.send(true).unwrap();
+                beside
+            })
+        });
+        assert_eq!(busy.unwrap().stopped_by, StoppedBy::Cancelled);
+        assert_eq!(beside.unwrap().leftovers, None);
         assert_eq!(inside.sh(ASK).out, "served\n");
     }
 

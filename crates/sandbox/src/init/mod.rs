@@ -574,20 +574,17 @@ impl Init {
     }
 
     /// Before anybody is struck for memory: a look is not of one moment, and what a child shares until it starts a
-    /// program is there once. What an engine tells of that is not always so: it is believed for a second, and after
-    /// that in one look of eleven.
+    /// program is there once. What an engine tells of that is not always so: it is asked last, believed for a second,
+    /// and after that in one look of eleven.
     fn look_again(&mut self, mut census: Census, kin: &Kin, weigh: Weigh) -> Census {
         let engine = self.waiting_counts;
-        if engine && self.doubts > DOUBTS {
-            return census;
-        }
-        for _ in 0..LOOKS {
-            let waits = Waits::of(census.weighed(), engine);
+        for look in 1..=LOOKS {
+            let believed = engine && look == LOOKS && self.doubts <= DOUBTS;
+            let waits =
+                if engine && !believed { Waits::default() } else { Waits::of(census.weighed(), engine) };
             let again = sweep::census_with(self.place.walls, kin, weigh, &waits);
             if !self.is_over_memory(&again, kin) {
-                if engine {
-                    self.doubts += DOUBT;
-                }
+                self.doubts += if believed { DOUBT } else { 0 };
                 return again;
             }
             if again.memory < census.memory {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-use policy::StoppedBy;
+use policy::{StoppedBy, Tier};
 use tokio::sync::{Mutex, mpsc};
 
 use crate::channel::{Arrival, Channel};
@@ -24,6 +24,8 @@ use crate::{Call, Cancel, Ended, Host, Job, Outcome, SandboxError, Stream, Usage
 
 /// How long a killed call may take to be gone before the whole sandbox is killed.
 const GRACE: Duration = Duration::from_secs(5);
+/// How long at the most where a kernel of the guest's own is slow to do it, or results would be lost.
+const LONG: Duration = Duration::from_secs(20);
 /// How long the forker may take to say that a sandbox is gone.
 const GONE: Duration = Duration::from_secs(10);
 /// How long a machine may take to write its results out.
@@ -305,7 +307,7 @@ impl Running {
             },
             () = tokio::time::sleep(call.timeout.min(self.ends.saturating_duration_since(Instant::now()))) => StoppedBy::Timeout,
             () = cancel.cancelled() => StoppedBy::Cancelled,
-            by = self.struck(id, strikes) => by,
+            by = self.struck(id, strikes.clone()) => by,
         };
         watch.stopped = Some(struck);
         if struck == StoppedBy::Memory {
@@ -327,9 +329,22 @@ impl Running {
                 Over::TooMuch | Over::Lost => None,
             }
         };
-        // With a machine its results would be lost, and one that is emulated takes its time.
-        let grace = if self.results.is_some() { GRACE * 4 } else { GRACE };
-        if let Ok(Some(end)) = tokio::time::timeout(grace, killed).await {
+        let patience = async {
+            // With a machine its results would be lost, and one that is emulated takes its time.
+            if self.results.is_some() {
+                return tokio::time::sleep(LONG).await;
+            }
+            tokio::time::sleep(GRACE).await;
+            // An engine where many want to run takes its time as well; who passes a bound meanwhile has no more of it.
+            if self.report.tier == Tier::Gvisor {
+                drop(tokio::time::timeout(LONG - GRACE, self.struck(id, strikes)).await);
+            }
+        };
+        let ended = tokio::select! {
+            end = killed => end,
+            () = patience => None,
+        };
+        if let Some(end) = ended {
             return Some(end);
         }
         // Init does not obey: it is not ours any more.

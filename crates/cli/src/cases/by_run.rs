@@ -58,6 +58,7 @@ pub(super) fn carried_out(
     let from_outside = counts && world.tier != Tier::Gvisor;
     // A call before, so that what a sandbox keeps for itself is there.
     let before = if counts { drive.inside()? } else { 0 };
+    let looks = drive.looks;
     let host_before = drive.on_host();
     let began = Instant::now();
     let mut goes_on = true;
@@ -96,7 +97,7 @@ pub(super) fn carried_out(
     if seen.outcome.is_none() && over.ran.code != Some(0) {
         seen.faults.push(format!("the run did not end well: {}", over.ran.told()));
     }
-    seen.steps = seen.steps.into_iter().skip(usize::from(counts)).take(made).collect();
+    seen.steps = seen.steps.into_iter().skip(looks).take(made).collect();
     seen.survivors = (counts && goes_on).then_some(survivors);
     seen.took = took;
     seen.early = early;

@@ -14,6 +14,9 @@ use super::process::{Process, descendants, forker};
 use super::verdict::{Trouble, Unasked};
 use super::world::{PATIENCE, World, sound};
 
+/// How often a look that said nothing is tried again.
+const LOOKS: usize = 5;
+
 pub(super) struct Drive {
     program: Program,
     model: Model,
@@ -21,6 +24,8 @@ pub(super) struct Drive {
     pub(super) dir: PathBuf,
     /// Requests so far.
     asked: usize,
+    /// Calls so far that only looked.
+    pub(super) looks: usize,
     /// What each call told the model.
     pub(super) texts: Vec<String>,
     /// What ends the role.
@@ -51,8 +56,8 @@ impl Drive {
             vec![Reply::Text("done".to_owned()); 2]
         };
         let cancel = world.cancel.clone();
-        let mut drive =
-            Drive { program, model, cancel, dir: PathBuf::new(), asked: 0, texts: Vec::new(), last };
+        let (dir, texts) = (PathBuf::new(), Vec::new());
+        let mut drive = Drive { program, model, cancel, dir, asked: 0, looks: 0, texts, last };
         if !drive.heard()? {
             let ran = drive.program.ended(&drive.cancel, PATIENCE, || {})?;
             return Err(Trouble::Fault(format!("the run did not begin: {}", ran.told())));
@@ -115,15 +120,22 @@ impl Drive {
     /// How many processes the guest sees.
     pub(super) fn inside(&mut self) -> Result<usize, Trouble> {
         let cannot = || Trouble::from(Unasked::NotMeasured { key: "survivors" });
-        // Never the same call twice: it is no loop that a run has to be saved from.
-        let count = "set -- /proc/[0-9]*; echo processes: $#";
-        let count = json!({"argv": ["sh", "-c", count, self.asked.to_string()]}).to_string();
-        if !self.call("run_command".to_owned(), count)? {
-            return Err(cannot());
+        // A look has the time that the row gives to a call, which may be too short for it on a busy machine.
+        for _ in 0..LOOKS {
+            // Never the same call twice: it is no loop that a run has to be saved from.
+            let count = "set -- /proc/[0-9]*; echo processes: $#";
+            let count = json!({"argv": ["sh", "-c", count, self.asked.to_string()]}).to_string();
+            if !self.call("run_command".to_owned(), count)? {
+                return Err(cannot());
+            }
+            self.looks += 1;
+            let told = self.texts.pop().unwrap_or_default();
+            let number = told.split_once("processes: ").and_then(|(_, rest)| rest.split_whitespace().next());
+            if let Some(number) = number.and_then(|number| number.parse().ok()) {
+                return Ok(number);
+            }
         }
-        let told = self.texts.pop().unwrap_or_default();
-        let number = told.split_once("processes: ").and_then(|(_, rest)| rest.split_whitespace().next());
-        number.and_then(|number| number.parse().ok()).ok_or_else(cannot)
+        Err(cannot())
     }
 }
 

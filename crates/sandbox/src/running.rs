@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-use policy::{StoppedBy, Tier};
+use policy::StoppedBy;
 use tokio::sync::{Mutex, mpsc};
 
 use crate::channel::{Arrival, Channel};
@@ -24,7 +24,7 @@ use crate::{Call, Cancel, Ended, Host, Job, Outcome, SandboxError, Stream, Usage
 
 /// How long a killed call may take to be gone before the whole sandbox is killed.
 const GRACE: Duration = Duration::from_secs(5);
-/// How long at the most where a kernel of the guest's own is slow to do it, or results would be lost.
+/// How long at the most while it passes no bound, or where results would be lost.
 const LONG: Duration = Duration::from_secs(20);
 /// How long the forker may take to say that a sandbox is gone.
 const GONE: Duration = Duration::from_secs(10);
@@ -335,10 +335,8 @@ impl Running {
                 return tokio::time::sleep(LONG).await;
             }
             tokio::time::sleep(GRACE).await;
-            // An engine where many want to run takes its time as well; who passes a bound meanwhile has no more of it.
-            if self.report.tier == Tier::Gvisor {
-                drop(tokio::time::timeout(LONG - GRACE, self.struck(id, strikes)).await);
-            }
+            // A busy machine takes its time as well; who passes a bound meanwhile has no more of it.
+            drop(tokio::time::timeout(LONG - GRACE, self.struck(id, strikes)).await);
         };
         let ended = tokio::select! {
             end = killed => end,

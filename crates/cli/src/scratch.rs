@@ -41,6 +41,17 @@ impl Folder {
     }
 }
 
+impl Folder {
+    /// Root's executor lends what is in here to users without rights: a folder above it that lets nobody else through.
+    pub(crate) fn closed(&self) -> Option<&Path> {
+        if !rustix::process::geteuid().is_root() {
+            return None;
+        }
+        let shut = |folder: &&Path| fs::metadata(folder).is_ok_and(|meta| meta.mode() & 0o001 == 0);
+        self.0.ancestors().skip(1).find(shut)
+    }
+}
+
 /// Removes what others of this user's have left who were killed.
 fn sweep(base: &Path) {
     let own = fs::metadata("/proc/self").map(|meta| meta.uid()).ok();

@@ -30,6 +30,14 @@ pub(crate) fn prove(args: &Prove, forked: super::Forked) -> anyhow::Result<ExitC
     let about = About::here();
     let (corpus, selection) = corpus(args)?;
     let folder = Folder::make(args.data.as_deref())?;
+    if let Some(shut) = folder.closed() {
+        return Err(usage(format!(
+            "{} lets nobody else through, and attacks and their controls are users without rights\n    help: take another \
+             folder (`--data`), or let others pass: `chmod o+x {}`",
+            shut.display(),
+            shut.display()
+        )));
+    }
     let cancel = signal::cancel()?;
     let wanted: Vec<Tier> = args.tier.iter().map(|t| tier(*t)).collect();
     let all = [Tier::Microvm, Tier::Gvisor, Tier::Namespace, Tier::Confined, Tier::Wasm];

@@ -212,6 +212,23 @@ fn the_folder_to_work_in_is_made_and_one_that_cannot_be_is_told() {
     assert!(err.contains("cannot make") && err.contains("file/folder"), "{err}");
 }
 
+/// Each row would be an error otherwise, since root's executor lends the folder to users without rights.
+#[test]
+fn a_folder_that_others_may_not_pass_to_is_told_before_anything_is_tried() {
+    let folder = folder();
+    let shut = folder.path().join("shut");
+    std::fs::create_dir(&shut).unwrap();
+    std::fs::set_permissions(&shut, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    let out = prove(&shut.join("data"), &["--tier", "namespace", "--only", "host-file-by-dots"]);
+    let err = String::from_utf8_lossy(&out.stderr);
+    if rustix::process::geteuid().is_root() {
+        assert_eq!(out.status.code(), Some(2), "{err}");
+        assert!(err.contains("shut lets nobody else through") && err.contains("chmod o+x"), "{err}");
+    } else {
+        assert_eq!(out.status.code(), Some(0), "{err}");
+    }
+}
+
 /// Attacks that do get what they want, or cannot be tried: none of them may pass for held.
 #[test]
 fn a_broken_wall_and_an_attack_that_proves_nothing_are_told_as_such() {

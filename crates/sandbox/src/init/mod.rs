@@ -556,8 +556,10 @@ impl Init {
         if self.count {
             let shares = census.families.iter().map(|family| (family.supervisor, family.tasks));
             let bound = u64::from(self.bounds.processes);
+            // Who watches over what was left takes a place as well.
+            let taken = census.tasks.saturating_add(u64::try_from(self.keepers.len()).unwrap_or(u64::MAX));
             for call in self.calls.values_mut() {
-                call.count(census.tasks, bound);
+                call.count(taken, bound);
             }
             self.strike_largest(StoppedBy::Processes, census.tasks, bound, shares.collect());
         }

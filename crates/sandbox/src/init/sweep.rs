@@ -160,8 +160,8 @@ pub(super) fn below(supervisor: i32, kin: &Kin) -> u32 {
 /// Number and start of each living process below these supervisors.
 pub(super) fn alive(supervisors: &[i32]) -> BTreeSet<(i32, u64)> {
     let all = snapshot();
-    let below = supervisors.iter().flat_map(|supervisor| table::below(&all, *supervisor));
-    below.filter(|seen| !seen.dead).map(|seen| (seen.pid, seen.started)).collect()
+    let below = supervisors.iter().flat_map(|supervisor| descendants(&all, *supervisor));
+    below.map(|seen| (seen.pid, seen.started)).collect()
 }
 
 /// Kills the descendants of a supervisor that `which` picks; says which of them were found alive.

@@ -60,6 +60,8 @@ pub(super) struct Running {
     background: u32,
     /// What was killed because it held a pipe.
     swept: BTreeSet<i32>,
+    /// The last look found a stream held, and nobody who holds it.
+    unseen: bool,
     /// The guest had as many processes as it may.
     full: bool,
     /// It was looked at after its first process had ended.
@@ -140,6 +142,7 @@ pub(super) fn start(
                 struck: None,
                 background: 0,
                 swept: BTreeSet::new(),
+                unseen: false,
                 full: false,
                 counted: false,
                 beside: Beside::default(),
@@ -323,7 +326,7 @@ impl Running {
                 return false;
             }
         }
-        let held = self.kill_holders(kin);
+        let Some(held) = self.kill_holders(kin) else { return false };
         let none_holds = held.is_empty();
         self.swept.extend(held);
         // One that is dying has let go of its files and is there all the same; when the next call comes it must not
@@ -350,18 +353,24 @@ impl Running {
         true
     }
 
-    /// Kills who holds one of the output streams; says who was found. The streams themselves tell whether anybody
-    /// does: who cannot be looked at is taken for one only when nobody else is.
-    fn kill_holders(&self, kin: &Kin) -> Vec<i32> {
+    /// Kills who holds one of the output streams; says who was found, and nothing while that is not known. The streams
+    /// themselves tell whether anybody does: who cannot be looked at is taken for one only when nobody else is.
+    fn kill_holders(&mut self, kin: &Kin) -> Option<Vec<i32>> {
         if [&self.stdout, &self.stderr].into_iter().flatten().all(has_no_writer) {
-            return Vec::new();
+            return Some(Vec::new());
         }
         let pipes = self.pipes;
         let found = sweep::kill_below(self.supervisor, kin, &|pid| sweep::holds(pid, &pipes) == Some(true));
         if !found.is_empty() || sweep::left_of(&self.swept).living > 0 {
-            return found;
+            self.unseen = false;
+            return Some(found);
         }
-        sweep::kill_below(self.supervisor, kin, &|pid| sweep::holds(pid, &pipes).is_none())
+        // Who held it may have ended after the streams were asked: they are asked once more before anybody is killed
+        // whom only they speak against.
+        if !std::mem::replace(&mut self.unseen, true) {
+            return None;
+        }
+        Some(sweep::kill_below(self.supervisor, kin, &|pid| sweep::holds(pid, &pipes).is_none()))
     }
 
     /// What is left to send, and the end.

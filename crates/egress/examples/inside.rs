@@ -216,7 +216,7 @@ fn tunnel(address: &str) -> Done<TcpStream> {
     stream.write_all(format!("CONNECT {address} HTTP/1.1\r\nHost: {address}\r\n\r\n").as_bytes())?;
     // The other end says nothing before it is asked.
     match head(&mut stream)? {
-        Some((said, _)) if said.starts_with("HTTP/1.1 200") => Ok(stream),
+        Some((said, _)) if matches!(said.get(..12), Some("HTTP/1.1 200" | "HTTP/1.0 200")) => Ok(stream),
         said => Err(said.unwrap_or_default().0.into()),
     }
 }

@@ -2,15 +2,13 @@
 
 use std::collections::VecDeque;
 
-/// A window has no more than half of what is left for all of them, a piece no more than a quarter: so few are fast, many
-/// share, and nobody takes it all.
-const WINDOW: usize = 2;
-const PIECE: usize = 4;
-/// What the executor may hold of each piece on its way to the guest, whatever the others hold. A kernel in user space takes
-/// as long for a small piece as for this.
-const LEAST: usize = 3 << 10;
+/// Nobody has more than half of what is left for all of them: so few are fast, many share, and nobody takes it all.
+const SHARE: usize = 2;
+/// What the executor may hold of each piece on its way to the guest, whatever the others hold: of 200 busy ones that is
+/// most of what is held.
+const LEAST: usize = 1 << 10;
 /// What it may hold of all pieces on their way, beyond the least of each.
-const PIECES: usize = 256 << 10;
+const PIECES: usize = 128 << 10;
 
 /// What may be under way in one direction.
 #[derive(Debug)]
@@ -70,7 +68,7 @@ impl Windows {
     /// What one of this size should have.
     fn share(&self, size: usize) -> usize {
         let left = self.bounds.all.saturating_sub(self.sum - size);
-        (left / WINDOW).clamp(self.bounds.first, self.bounds.full)
+        (left / SHARE).clamp(self.bounds.first, self.bounds.full)
     }
 
     /// Whether nothing is under way.
@@ -124,7 +122,7 @@ impl Window {
 
 /// How much a piece may hold that has so much, where all together hold `all`.
 pub(crate) fn piece_of_all(held: usize, all: usize) -> usize {
-    (PIECES.saturating_sub(all - held) / PIECE).max(LEAST)
+    (PIECES.saturating_sub(all - held) / SHARE).max(LEAST)
 }
 
 /// Bytes that came and were not taken, in order.
@@ -246,7 +244,7 @@ mod tests {
 
     #[test]
     fn a_piece_has_its_least_however_much_the_others_hold() {
-        assert_eq!([piece_of_all(0, 0), piece_of_all(1000, 1000)], [PIECES / PIECE; 2]);
+        assert_eq!([piece_of_all(0, 0), piece_of_all(1000, 1000)], [PIECES / SHARE; 2]);
         assert_eq!([piece_of_all(0, PIECES), piece_of_all(1000, 2 * PIECES)], [LEAST; 2]);
     }
 
